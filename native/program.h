@@ -1,0 +1,69 @@
+// A loaded program: the binary form of src/ferrule/program.py, its code linked into memory, its library calls prepared.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "calls.h"
+#include "status.h"
+
+namespace ferrule {
+
+class ThreadPool;
+
+// What a step may use while a program runs on one device.
+struct ExecContext {
+  ThreadPool* pool = nullptr;  // never null during a run
+  int device_ordinal = 0;      // local ordinal of the device
+  int64_t run_id = 0;
+  void* ffi_context = nullptr;  // the PJRT_ExecuteContext's user data, or null
+  // Scratch memory for library calls; freed when the run ends. Null when memory ran out.
+  void* (*allocate)(void* self, int64_t bytes) = nullptr;
+  void* allocate_self = nullptr;
+  int replica_id = 0, partition_id = 0;
+};
+
+struct ParamInfo {
+  Shape shape;
+  std::string memory_kind, sharding;
+  int64_t alias;  // -1 not donated, -2 donated, k >= 0 donated into output k
+};
+struct OutputInfo {
+  Shape shape;
+  std::string memory_kind, sharding;
+};
+
+class Program {
+ public:
+  enum Flags : uint32_t { kSmall = 1, kPython = 2 };
+
+  // Checks magic, format, checksum, target and CPU features; links the code; prepares the calls.
+  static Result<std::shared_ptr<const Program>> Load(std::string bytes);
+
+  virtual ~Program() = default;
+
+  // Runs to completion on the calling thread (kernels may spread over the pool). `params[i]` and `outputs[i]` are
+  // addresses of dense row-major data, 64-byte aligned unless they alias host memory (then at least element aligned);
+  // `arena` has arena_bytes() bytes at 64-byte alignment. An output may share the address of a parameter that the
+  // program donates into it. Thread safe.
+  virtual Status Run(void* const* params, void* const* outputs, void* arena, ExecContext& context) const = 0;
+
+  std::string bytes;  // the serialized form, as given to Load
+  std::string compiler, target, features, name, fingerprint, text;
+  int64_t replicas = 1, partitions = 1;
+  std::vector<int64_t> device_assignment;
+  std::vector<ParamInfo> params;
+  std::vector<OutputInfo> outputs;
+  uint32_t flags = 0;
+  std::vector<std::pair<std::string, double>> cost;
+  int64_t arena_bytes = 0, constant_bytes = 0, code_bytes = 0;
+};
+
+// Bytes that one element of a PJRT_Buffer_Type takes in device memory; 0 for tokens and unknown types.
+int64_t ElementBytes(int dtype);
+inline int64_t ByteSize(const Shape& s) { return s.elements() * ElementBytes(s.dtype); }
+
+}  // namespace ferrule

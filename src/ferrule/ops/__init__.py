@@ -1,0 +1,5 @@
+"""The ops: one place each. Importing this package registers all of them."""
+
+from ferrule.ops.definition import OPS, OpDef, define, element, lookup
+
+__all__ = ["OPS", "OpDef", "define", "element", "lookup"]
