@@ -1,0 +1,24 @@
+"""From fused blocks to machine code.
+
+`kernel.emit_kernel(block, symbol, machine)` turns the region of a `fusion` op into one LLVM function
+
+    void symbol(ptr pointers, i64 begin, i64 end)
+
+whose `pointers` are the addresses of the block's arguments, then of its results, all dense and row-major (a 0-d value
+is a buffer of one element). The function does the iterations [begin, end) of the kernel's grid; disjoint ranges may run
+on different threads. The block holds only ops that have an element rule.
+
+Layers, each in a file of its own, arrows pointing down:
+
+    kernel     the schedule: loops over the result's index space, vector lanes, tails, reductions, in-place updates
+    emitter    element expressions: what element `index` of a value is, by recursion over the block, memoised
+    index      index arithmetic: an index component is a scalar base plus a constant stride per vector lane
+    scalar     arithmetic on lanes for each dtype: `Scalars` (add, compare, convert, load, store, …)
+    math       exp, log, tanh, … as LLVM IR on lanes
+    llvm       the text writer and the way from text to an object file
+
+A lane value is what an element expression returns: a `llvm.V` of the dtype's *compute type*, or for complex types a
+pair (re, im) of them. Compute types: i1 → i1; integers → iN (2- and 4-bit ones → i8 holding the extended value);
+f32/f64 → float/double; all narrower floats → float holding a value that the dtype can represent (each op rounds).
+With width W > 1 every lane value is a vector <W x …>. In memory: i1 and sub-byte types take one byte per element.
+"""

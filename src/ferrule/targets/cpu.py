@@ -1,0 +1,41 @@
+"""The cpu target: what the host processor is, for the compiler."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from functools import cache
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What code generation and the cost model need to know of one device.
+
+    `cpu` and `features` are LLVM's names; `vector_bytes` the width that vector code is written for; `threads` the
+    number of threads that kernels may spread over.
+    """
+
+    name: str
+    triple: str
+    cpu: str
+    features: str
+    vector_bytes: int
+    threads: int
+
+
+# What vector code may use, widest first: LLVM's feature names and the register width in bytes.
+_X86_LEVELS = ((64, ("avx512f", "avx512bw", "avx512dq", "avx512vl")), (32, ("avx2", "fma")), (16, ("sse2",)))
+
+
+@cache
+def host() -> Machine:
+    """The machine that this process runs on."""
+    import llvmlite.binding as llvm
+
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    found = dict(llvm.get_host_cpu_features())
+    wide = next((size for size, need in _X86_LEVELS if all(found.get(f) for f in need)), 16)
+    features = ",".join(f"{'+' if on else '-'}{name}" for name, on in sorted(found.items()))
+    threads = int(os.environ.get("FERRULE_NUM_THREADS", "0")) or len(os.sched_getaffinity(0))
+    return Machine("cpu", llvm.get_process_triple(), llvm.get_host_cpu_name(), features, wide, threads)
