@@ -1,0 +1,119 @@
+"""Ops that change the element type: convert, bitcast_convert, and complex numbers to and from their parts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ferrule.ir import Op, Tensor, Type
+from ferrule.ir.types import DType, c64, c128, f32
+from ferrule.ops import numerics as n
+from ferrule.ops.checks import declared, expect, kinds, operands, same_type
+from ferrule.ops.definition import Run, define
+
+
+def _width(d: DType) -> int:
+    """Bits of a whole value."""
+    return d.bits * (2 if d.is_complex else 1)
+
+
+def _infer_convert(op: Op) -> Sequence[Type]:
+    (t,) = operands(op, 1)
+    return [Tensor(t.shape, declared(op).dtype)]
+
+
+def _infer_bitcast(op: Op) -> Sequence[Type]:
+    (t,) = operands(op, 1)
+    to = declared(op).dtype
+    old, new = _width(t.dtype), _width(to)
+    if old == new:
+        return [Tensor(t.shape, to)]
+    if old > new:
+        expect(op, old % new == 0, f"{t.dtype} does not divide into {to}")
+        return [Tensor((*t.shape, old // new), to)]
+    expect(op, new % old == 0, f"{t.dtype} does not group into {to}")
+    expect(
+        op,
+        bool(t.shape) and t.shape[-1] == new // old,
+        f"the last dimension of {t} must be {new // old} to group into {to}",
+    )
+    return [Tensor(t.shape[:-1], to)]
+
+
+def _to_bits(x: np.ndarray, d: DType) -> np.ndarray:
+    """One more dimension: the bits of each value, lowest first."""
+    raw = np.ascontiguousarray(x)[..., None].view(np.uint8)
+    return np.unpackbits(raw, axis=-1, bitorder="little")[..., : _width(d)]
+
+
+def _from_bits(bits: np.ndarray, d: DType) -> np.ndarray:
+    packed = np.packbits(bits, axis=-1, bitorder="little")
+    if d.kind == "int" and d.bits < 8:  # a sub-byte signed value is stored with its sign extended
+        shift = 8 - d.bits
+        packed = ((packed.view(np.int8) << shift) >> shift).view(np.uint8)
+    return np.ascontiguousarray(packed).view(d.numpy)[..., 0]
+
+
+def bitcast(x: np.ndarray, d: DType, to: DType) -> np.ndarray:
+    """The same bits read as another element type."""
+    old, new = _width(d), _width(to)
+    x = np.ascontiguousarray(x).reshape(x.shape)
+    if old == new and d.itemsize == to.itemsize and old >= 8:
+        return x.view(to.numpy)
+    if old >= 8 and new >= 8:
+        if old > new:
+            return x[..., None].view(to.numpy)
+        return x.view(to.numpy)[..., 0]
+    bits = _to_bits(x, d)
+    if old > new:
+        bits = bits.reshape(*x.shape, old // new, new)
+    elif old < new:
+        bits = bits.reshape(*x.shape[:-1], new)
+    return _from_bits(bits, to)
+
+
+def _evaluate_bitcast(op: Op, xs: Sequence[np.ndarray], run: Run) -> Sequence[np.ndarray]:
+    return [bitcast(xs[0], n.dtype_of(xs[0]), declared(op).dtype)]
+
+
+def _infer_part(op: Op) -> Sequence[Type]:
+    (t,) = operands(op, 1)
+    kinds(op, "fc", t)
+    return [Tensor(t.shape, t.dtype.part)]
+
+
+def _infer_complex(op: Op) -> Sequence[Type]:
+    t = same_type(op, *operands(op, 2))
+    expect(op, t.dtype.name in ("f32", "f64"), f"the parts are {t.dtype}", "complex numbers are made of f32 or f64")
+    return [Tensor(t.shape, c64 if t.dtype == f32 else c128)]
+
+
+def _evaluate_complex(op: Op, xs: Sequence[np.ndarray], run: Run) -> Sequence[np.ndarray]:
+    re, im = np.broadcast_arrays(*xs)
+    out = np.empty(re.shape, np.complex64 if re.dtype == np.float32 else np.complex128)
+    out.real, out.imag = re, im
+    return [out]
+
+
+def _imaginary(x: np.ndarray) -> np.ndarray:
+    return x.imag.copy() if n.dtype_of(x).is_complex else np.zeros_like(x)
+
+
+define(
+    "convert",
+    infer=_infer_convert,
+    evaluate=lambda op, xs, run: [n.convert(xs[0], declared(op).dtype)],
+    elementwise=True,
+)
+# elementwise only where the two types have one width; a rule for the general case indexes
+define("bitcast_convert", infer=_infer_bitcast, evaluate=_evaluate_bitcast, flops=0)
+define(
+    "real",
+    infer=_infer_part,
+    evaluate=lambda op, xs, run: [xs[0].real.copy() if n.dtype_of(xs[0]).is_complex else xs[0]],
+    elementwise=True,
+    flops=0,
+)
+define("imag", infer=_infer_part, evaluate=lambda op, xs, run: [_imaginary(xs[0])], elementwise=True, flops=0)
+define("complex", infer=_infer_complex, evaluate=_evaluate_complex, elementwise=True, flops=0)

@@ -1,0 +1,237 @@
+"""Ops that move elements without computing: constants, broadcasting, slicing, padding, joining."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+import numpy as np
+
+from ferrule.ir import Op, Tensor, Type
+from ferrule.ir.types import BY_NUMPY, i32
+from ferrule.ops import numerics as n
+from ferrule.ops.checks import attr, axes, declared, expect, kinds, operand, operands, per_axis, reject
+from ferrule.ops.definition import Run, define
+
+Arrays = Sequence[np.ndarray]
+
+
+# ---- constant, iota ----------------------------------------------------------------------------------------------
+
+
+def _infer_constant(op: Op) -> Sequence[Type]:
+    value = attr(op, "value")
+    expect(op, isinstance(value, np.ndarray), f"the value is a {type(value).__name__}, not an array")
+    return [Tensor(tuple(value.shape), BY_NUMPY[value.dtype])]
+
+
+def _infer_iota(op: Op) -> Sequence[Type]:
+    t = declared(op)
+    kinds(op, "iufc", t)
+    axes(op, "iota_dimension", (attr(op, "iota_dimension"),), t.rank)
+    return [t]
+
+
+def _iota(op: Op, xs: Arrays, run: Run) -> Arrays:
+    t, axis = declared(op), attr(op, "iota_dimension")
+    line = np.arange(t.shape[axis], dtype=np.int64)
+    values = n.convert(line, t.dtype)
+    return [np.broadcast_to(values.reshape([-1 if i == axis else 1 for i in range(t.rank)]), t.shape).copy()]
+
+
+# ---- broadcasting and reshaping ----------------------------------------------------------------------------------
+
+
+def _infer_broadcast_in_dim(op: Op) -> Sequence[Type]:
+    (t,) = operands(op, 1)
+    out = declared(op)
+    dims = axes(op, "broadcast_dimensions", attr(op, "broadcast_dimensions", ()), out.rank)
+    expect(op, len(dims) == t.rank, f"broadcast_dimensions = {dims} has {len(dims)} entries for {t}")
+    for i, d in enumerate(dims):
+        if t.shape[i] not in (1, out.shape[d]):
+            reject(op, f"dimension {i} of {t} is {t.shape[i]}", f"it must be 1 or {out.shape[d]} to become {out}")
+    return [Tensor(out.shape, t.dtype)]
+
+
+def _broadcast_in_dim(op: Op, xs: Arrays, run: Run) -> Arrays:
+    shape = declared(op).shape
+    middle = [1] * len(shape)
+    dims = attr(op, "broadcast_dimensions", ())
+    order = np.argsort(dims) if len(dims) else []
+    x = xs[0].transpose([int(i) for i in order]) if len(dims) else xs[0]
+    for d, size in zip(sorted(dims), x.shape, strict=True):
+        middle[d] = size
+    return [np.broadcast_to(x.reshape(middle), shape)]
+
+
+def _infer_broadcast(op: Op) -> Sequence[Type]:
+    (t,) = operands(op, 1)
+    return [Tensor((*attr(op, "broadcast_sizes"), *t.shape), t.dtype)]
+
+
+def _infer_reshape(op: Op) -> Sequence[Type]:
+    (t,) = operands(op, 1)
+    out = declared(op)
+    expect(op, prod(t.shape) == prod(out.shape), f"{t} has {prod(t.shape)} elements and {out} {prod(out.shape)}")
+    return [Tensor(out.shape, t.dtype)]
+
+
+def _infer_transpose(op: Op) -> Sequence[Type]:
+    (t,) = operands(op, 1)
+    order = axes(op, "permutation", attr(op, "permutation", ()), t.rank)
+    expect(op, len(order) == t.rank, f"permutation = {order} does not fit {t}")
+    return [Tensor(tuple(t.shape[i] for i in order), t.dtype)]
+
+
+def _infer_reverse(op: Op) -> Sequence[Type]:
+    (t,) = operands(op, 1)
+    axes(op, "dimensions", attr(op, "dimensions", ()), t.rank)
+    return [t]
+
+
+# ---- slicing, padding, joining -----------------------------------------------------------------------------------
+
+
+def _infer_slice(op: Op) -> Sequence[Type]:
+    (t,) = operands(op, 1)
+    starts, limits = per_axis(op, "start_indices", t.rank), per_axis(op, "limit_indices", t.rank)
+    strides = per_axis(op, "strides", t.rank, 1)
+    for i, (low, high, step) in enumerate(zip(starts, limits, strides, strict=True)):
+        if not (0 <= low <= high <= t.shape[i] and step >= 1):
+            reject(op, f"[{low}:{high}:{step}] does not fit dimension {i} of {t}")
+    return [Tensor(tuple(max(0, -(-(h - s) // d)) for s, h, d in zip(starts, limits, strides, strict=True)), t.dtype)]
+
+
+def _slice(op: Op, xs: Arrays, run: Run) -> Arrays:
+    rank = xs[0].ndim
+    bounds = zip(op.attrs["start_indices"], op.attrs["limit_indices"], per_axis(op, "strides", rank, 1), strict=True)
+    return [np.asarray(xs[0][tuple(slice(*b) for b in bounds)])]
+
+
+def _infer_pad(op: Op) -> Sequence[Type]:
+    t, value = operands(op, 2)
+    expect(op, value == Tensor((), t.dtype), f"the padding value is {value}, not a scalar {t.dtype}")
+    low, high = per_axis(op, "edge_padding_low", t.rank), per_axis(op, "edge_padding_high", t.rank)
+    inner = per_axis(op, "interior_padding", t.rank, 0)
+    expect(op, all(i >= 0 for i in inner), f"interior_padding = {inner} must not be negative")
+    shape = tuple(a + s + max(s - 1, 0) * i + b for a, s, i, b in zip(low, t.shape, inner, high, strict=True))
+    expect(op, all(s >= 0 for s in shape), f"the padding of {t} leaves the negative shape {shape}")
+    return [Tensor(shape, t.dtype)]
+
+
+def pad(x: np.ndarray, value: np.ndarray, low: Sequence[int], high: Sequence[int], inner: Sequence[int]) -> np.ndarray:
+    """Pads (or with negative edges crops) every dimension, with `inner` values between neighbours."""
+    spread = [s + max(s - 1, 0) * i for s, i in zip(x.shape, inner, strict=True)]
+    full = [max(a, 0) + s + max(b, 0) for a, s, b in zip(low, spread, high, strict=True)]
+    out = np.empty(full, x.dtype)
+    out[...] = value
+    place = (slice(max(a, 0), max(a, 0) + s, i + 1) for a, s, i in zip(low, spread, inner, strict=True))
+    out[tuple(place)] = x
+    crop = (slice(max(-a, 0), f - max(-b, 0)) for a, b, f in zip(low, high, full, strict=True))
+    return out[tuple(crop)]
+
+
+def _pad(op: Op, xs: Arrays, run: Run) -> Arrays:
+    inner = per_axis(op, "interior_padding", xs[0].ndim, 0)
+    return [pad(xs[0], xs[1], op.attrs["edge_padding_low"], op.attrs["edge_padding_high"], inner)]
+
+
+def _infer_concatenate(op: Op) -> Sequence[Type]:
+    types = operands(op)
+    expect(op, bool(types), "needs at least one operand")
+    (axis,) = axes(op, "dimension", (attr(op, "dimension"),), types[0].rank)
+    for i, t in enumerate(types):
+        rest = [(a, b) for d, (a, b) in enumerate(zip(t.shape, types[0].shape, strict=False)) if d != axis]
+        if t.dtype != types[0].dtype or t.rank != types[0].rank or any(a != b for a, b in rest):
+            reject(op, f"operand {i} is {t} and operand 0 {types[0]}", f"they may differ in dimension {axis} only")
+    shape = list(types[0].shape)
+    shape[axis] = sum(t.shape[axis] for t in types)
+    return [Tensor(tuple(shape), types[0].dtype)]
+
+
+# ---- dynamic slices ----------------------------------------------------------------------------------------------
+
+
+def _starts(op: Op, t: Tensor, first: int) -> None:
+    indices = [operand(op, i) for i in range(first, len(op.operands))]
+    expect(op, len(indices) == t.rank, f"{len(indices)} start indices for {t}")
+    for i in indices:
+        expect(op, i.rank == 0 and i.dtype.is_int, f"a start index is {i}, not an integer scalar")
+
+
+def _infer_dynamic_slice(op: Op) -> Sequence[Type]:
+    t = operand(op, 0)
+    _starts(op, t, 1)
+    sizes = per_axis(op, "slice_sizes", t.rank)
+    expect(op, all(0 <= s <= d for s, d in zip(sizes, t.shape, strict=True)), f"slice_sizes = {sizes} exceed {t}")
+    return [Tensor(sizes, t.dtype)]
+
+
+def _infer_dynamic_update_slice(op: Op) -> Sequence[Type]:
+    t, update = operand(op, 0), operand(op, 1)
+    _starts(op, t, 2)
+    fits = update.rank == t.rank and all(u <= d for u, d in zip(update.shape, t.shape, strict=True))
+    expect(op, update.dtype == t.dtype and fits, f"the update {update} does not fit into {t}")
+    return [t]
+
+
+def _window(starts: Arrays, shape: Sequence[int], sizes: Sequence[int]) -> tuple[slice, ...]:
+    """The slice at `starts`, moved inside the bounds as XLA does."""
+    at = [min(max(int(s), 0), d - k) for s, d, k in zip(starts, shape, sizes, strict=True)]
+    return tuple(slice(a, a + k) for a, k in zip(at, sizes, strict=True))
+
+
+def _dynamic_slice(op: Op, xs: Arrays, run: Run) -> Arrays:
+    return [xs[0][_window(xs[1:], xs[0].shape, op.attrs["slice_sizes"])].copy()]
+
+
+def _dynamic_update_slice(op: Op, xs: Arrays, run: Run) -> Arrays:
+    out = xs[0].copy()
+    out[_window(xs[2:], out.shape, xs[1].shape)] = xs[1]
+    return [out]
+
+
+def _infer_get_dimension_size(op: Op) -> Sequence[Type]:
+    (t,) = operands(op, 1)
+    axes(op, "dimension", (attr(op, "dimension"),), t.rank)
+    return [Tensor((), i32)]
+
+
+define("constant", infer=_infer_constant, evaluate=lambda op, xs, run: [op.attrs["value"]], flops=0)
+define("iota", infer=_infer_iota, evaluate=_iota, flops=0)
+define("broadcast_in_dim", infer=_infer_broadcast_in_dim, evaluate=_broadcast_in_dim, flops=0)
+define(
+    "broadcast",
+    infer=_infer_broadcast,
+    evaluate=lambda op, xs, run: [np.broadcast_to(xs[0], (*op.attrs["broadcast_sizes"], *xs[0].shape))],
+    flops=0,
+)
+define("reshape", infer=_infer_reshape, evaluate=lambda op, xs, run: [xs[0].reshape(declared(op).shape)], flops=0)
+define(
+    "transpose",
+    infer=_infer_transpose,
+    evaluate=lambda op, xs, run: [xs[0].transpose(attr(op, "permutation", ()))],
+    flops=0,
+)
+define(
+    "reverse",
+    infer=_infer_reverse,
+    evaluate=lambda op, xs, run: [np.flip(xs[0], tuple(attr(op, "dimensions", ())))],
+    flops=0,
+)
+define("slice", infer=_infer_slice, evaluate=_slice, flops=0)
+define("pad", infer=_infer_pad, evaluate=_pad, flops=0)
+define(
+    "concatenate",
+    infer=_infer_concatenate,
+    evaluate=lambda op, xs, run: [np.concatenate(xs, axis=op.attrs["dimension"])],
+    flops=0,
+)
+define("dynamic_slice", infer=_infer_dynamic_slice, evaluate=_dynamic_slice, flops=0)
+define("dynamic_update_slice", infer=_infer_dynamic_update_slice, evaluate=_dynamic_update_slice, flops=0)
+define(
+    "get_dimension_size",
+    infer=_infer_get_dimension_size,
+    evaluate=lambda op, xs, run: [np.array(xs[0].shape[op.attrs["dimension"]], np.int32)],
+    flops=0,
+)
