@@ -1,0 +1,202 @@
+"""gather and scatter: reads and writes at computed indices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ferrule.ir import GatherDims, Op, ScatterDims, Tensor, Type
+from ferrule.ops import numerics as n
+from ferrule.ops.bodies import monoid, returned_argument, vectorized
+from ferrule.ops.checks import attr, axes, expect, operand, operands, per_axis, regions
+from ferrule.ops.definition import Run, define
+from ferrule.ops.reduction import apply_in_rounds
+
+Arrays = Sequence[np.ndarray]
+
+
+def _batch_shape(op: Op, indices: Tensor, vector_dim: int, length: int) -> tuple[int, ...]:
+    """The indices' shape without the dimension that holds an index vector."""
+    expect(op, indices.dtype.is_int, f"the indices are {indices}, not integers")
+    expect(op, 0 <= vector_dim <= indices.rank, f"index_vector_dim = {vector_dim} of {indices}")
+    found = indices.shape[vector_dim] if vector_dim < indices.rank else 1
+    expect(op, found == length, f"index vectors of {indices} have {found} entries, the map has {length}")
+    return tuple(s for i, s in enumerate(indices.shape) if i != vector_dim)
+
+
+def _infer_gather(op: Op) -> Sequence[Type]:
+    t, indices = operands(op, 2)
+    dims: GatherDims = attr(op, "dimension_numbers")
+    sizes = per_axis(op, "slice_sizes", t.rank)
+    batch = list(_batch_shape(op, indices, dims.index_vector_dim, len(dims.start_index_map)))
+    axes(op, "start_index_map", dims.start_index_map, t.rank)
+    gone = axes(op, "collapsed_slice_dims + operand_batching_dims",
+                (*dims.collapsed_slice_dims, *dims.operand_batching_dims), t.rank)  # fmt: skip
+    expect(op, all(0 <= s <= d for s, d in zip(sizes, t.shape, strict=True)), f"slice_sizes = {sizes} exceed {t}")
+    expect(op, all(sizes[d] <= 1 for d in gone), f"slice_sizes = {sizes} must be 1 in the dimensions {gone}")
+    window = [s for d, s in enumerate(sizes) if d not in gone]
+    expect(op, len(window) == len(dims.offset_dims), f"offset_dims = {dims.offset_dims} for slices {window}")
+    rank = len(batch) + len(window)
+    axes(op, "offset_dims", dims.offset_dims, rank)
+    shape = [window.pop(0) if d in dims.offset_dims else batch.pop(0) for d in range(rank)]
+    return [Tensor(tuple(shape), t.dtype)]
+
+
+def _vectors(indices: np.ndarray, vector_dim: int) -> np.ndarray:
+    """Index vectors along the last dimension, as int64 (values beyond its range become its largest)."""
+    wide = n.widen(indices)
+    if wide.dtype == np.uint64:
+        wide = np.minimum(wide, np.uint64(np.iinfo(np.int64).max))
+    wide = wide.astype(np.int64)
+    return np.moveaxis(wide, vector_dim, -1) if vector_dim < wide.ndim else wide[..., None]
+
+
+def _along(values: np.ndarray, places: Sequence[int], rank: int) -> np.ndarray:
+    """`values` with its dimensions at `places` of `rank` dimensions, ready to broadcast."""
+    shape = [1] * rank
+    for place, size in zip(places, values.shape, strict=True):
+        shape[place] = size
+    return values.reshape(shape)
+
+
+def _batch_places(rank: int, window_dims: Sequence[int]) -> list[int]:
+    return [d for d in range(rank) if d not in window_dims]
+
+
+def _gather(op: Op, xs: Arrays, run: Run) -> Arrays:
+    x, dims, sizes = xs[0], attr(op, "dimension_numbers"), op.attrs["slice_sizes"]
+    vectors = _vectors(xs[1], dims.index_vector_dim)
+    batch = vectors.shape[:-1]
+    rank = len(batch) + len(dims.offset_dims)
+    places = _batch_places(rank, dims.offset_dims)
+    gone = (*dims.collapsed_slice_dims, *dims.operand_batching_dims)
+    offsets = iter(dims.offset_dims)
+    index = []
+    for d in range(x.ndim):
+        at: np.ndarray = np.zeros((1,) * rank, np.int64)
+        if d in dims.start_index_map:
+            start = vectors[..., dims.start_index_map.index(d)]
+            at = at + _along(np.clip(start, 0, x.shape[d] - sizes[d]), places, rank)
+        if d in dims.operand_batching_dims:
+            at = at + _batch_coordinate(dims, dims.operand_batching_dims.index(d), batch, places, rank,
+                                        dims.start_indices_batching_dims)  # fmt: skip
+        if d not in gone:
+            at = at + _along(np.arange(sizes[d]), [next(offsets)], rank)
+        index.append(at)
+    shape = op.results[0].shape
+    if not index:
+        return [np.broadcast_to(x.reshape((1,) * rank), shape)]
+    if 0 in shape:
+        return [np.empty(shape, x.dtype)]
+    return [np.broadcast_to(x[tuple(index)], shape)]
+
+
+def _batch_coordinate(
+    dims: GatherDims | ScatterDims,
+    which: int,
+    batch: tuple[int, ...],
+    places: list[int],
+    rank: int,
+    index_dims: Sequence[int],
+) -> np.ndarray:
+    """The coordinate of a batching dimension of the indices, as it runs over the result."""
+    d = index_dims[which]
+    d -= d > dims.index_vector_dim
+    return _along(np.arange(batch[d]), [places[d]], rank)
+
+
+# ---- scatter -----------------------------------------------------------------------------------------------------
+
+
+def _scatter_parts(op: Op, items: Sequence) -> tuple[Sequence, object, Sequence]:  # type: ignore[type-arg]
+    count = (len(items) - 1) // 2
+    return items[:count], items[count], items[count + 1 :]
+
+
+def _infer_scatter(op: Op) -> Sequence[Type]:
+    types = operands(op)
+    expect(op, len(types) >= 3 and len(types) % 2 == 1, f"takes N inputs, indices, N updates; got {len(types)} operands")
+    inputs, indices, updates = _scatter_parts(op, types)
+    dims: ScatterDims = attr(op, "scatter_dimension_numbers")
+    t: Tensor = inputs[0]
+    batch = list(_batch_shape(op, operand(op, len(inputs)), dims.index_vector_dim, len(dims.scatter_dims_to_operand_dims)))
+    axes(op, "scatter_dims_to_operand_dims", dims.scatter_dims_to_operand_dims, t.rank)
+    gone = axes(op, "inserted_window_dims + input_batching_dims",
+                (*dims.inserted_window_dims, *dims.input_batching_dims), t.rank)  # fmt: skip
+    kept = [d for d in range(t.rank) if d not in gone]
+    expect(op, len(kept) == len(dims.update_window_dims),
+           f"update_window_dims = {dims.update_window_dims} for the dimensions {kept} of {t}")  # fmt: skip
+    for u, i in zip(updates, inputs, strict=True):
+        expect(op, i.shape == t.shape, f"the inputs differ in shape: {i} and {t}")
+        expect(op, u.rank == len(batch) + len(kept), f"the updates {u} do not fit {t} and {indices}")
+        places = _batch_places(u.rank, dims.update_window_dims)
+        expect(op, [u.shape[d] for d in places] == batch, f"the updates {u} do not fit the indices {indices}")
+        for w, d in zip(dims.update_window_dims, kept, strict=True):
+            expect(op, u.shape[w] <= t.shape[d], f"dimension {w} of the updates {u} exceeds dimension {d} of {t}")
+    (body,) = regions(op, 1)
+    expect(op, len(body.args) == 2 * len(inputs) and len(body.results) == len(inputs), "the region does not fit")
+    return [Tensor(t.shape, r.type.dtype) for r in body.results]  # type: ignore[union-attr]
+
+
+def _scatter(op: Op, xs: Arrays, run: Run) -> Arrays:
+    inputs, indices, updates = _scatter_parts(op, xs)
+    dims: ScatterDims = op.attrs["scatter_dimension_numbers"]
+    shape, update_shape = inputs[0].shape, updates[0].shape
+    body = op.regions[0]
+    types = [r.type.dtype for r in body.results]  # type: ignore[union-attr]
+    outs = [n.convert(x, d).reshape(-1).copy() for x, d in zip(inputs, types, strict=True)]
+    news = [n.convert(u, d) for u, d in zip(updates, types, strict=True)]
+    if 0 in update_shape or 0 in shape:
+        return [o.reshape(shape) for o in outs]
+    target, inside = _targets(dims, shape, update_shape, _vectors(indices, dims.index_vector_dim))  # type: ignore[arg-type]
+    keep = inside.reshape(-1)
+    where, values = target.reshape(-1)[keep], [u.reshape(-1)[keep] for u in news]
+    if len(outs) == 1 and returned_argument(body) == 1:
+        outs[0][where] = values[0]
+    elif len(outs) == 1 and (ufunc := _at(monoid(body), outs[0])) is not None:
+        with n.silent():
+            ufunc.at(outs[0], where, values[0])
+    else:
+        apply_in_rounds(outs, where, values, vectorized(body, run))
+    return [o.reshape(shape) for o in outs]
+
+
+def _at(kind: str | None, x: np.ndarray) -> np.ufunc | None:
+    """The ufunc whose `.at` means the body exactly; narrow types and NaN rules go the general way."""
+    d = n.dtype_of(x)
+    if kind not in ("add", "multiply") or d.kind == "bool" or d.bits < 32 and d.is_float or d.bits < 8:
+        return None
+    return np.add if kind == "add" else np.multiply
+
+
+def _targets(
+    dims: ScatterDims, shape: tuple[int, ...], update_shape: tuple[int, ...], vectors: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """For each update element its flat place, and whether its whole window lies inside."""
+    rank = len(update_shape)
+    places = _batch_places(rank, dims.update_window_dims)
+    gone = (*dims.inserted_window_dims, *dims.input_batching_dims)
+    windows = iter(dims.update_window_dims)
+    flat: np.ndarray = np.zeros((1,) * rank, np.int64)
+    inside: np.ndarray = np.ones((1,) * rank, bool)
+    for d, size in enumerate(shape):
+        at: np.ndarray = np.zeros((1,) * rank, np.int64)
+        place = next(windows) if d not in gone else -1
+        extent = update_shape[place] if place >= 0 else 1
+        if d in dims.scatter_dims_to_operand_dims:
+            start = _along(vectors[..., dims.scatter_dims_to_operand_dims.index(d)], places, rank)
+            fits = (start >= 0) & (start <= size - extent)
+            inside = inside & fits
+            at = at + np.where(fits, start, 0)
+        if d in dims.input_batching_dims:
+            at = at + _batch_coordinate(dims, dims.input_batching_dims.index(d), vectors.shape[:-1], places, rank,
+                                        dims.scatter_indices_batching_dims)  # fmt: skip
+        if place >= 0:
+            at = at + _along(np.arange(extent), [place], rank)
+        flat = flat * size + at
+    return np.broadcast_to(flat, update_shape), np.broadcast_to(inside, update_shape)
+
+
+define("gather", infer=_infer_gather, evaluate=_gather, flops=0)
+define("scatter", infer=_infer_scatter, evaluate=_scatter)
