@@ -1,0 +1,1 @@
+"""Passes: graph → graph, one per file, in the order of `ferrule.compile`."""

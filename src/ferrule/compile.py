@@ -1,0 +1,115 @@
+"""The compiler: one function, one line per stage.
+
+read → legalize → import → simplify → match → expand → fuse → allocate → assemble → Program
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from ferrule.debug import Trace
+from ferrule.errors import InvalidArgument, Unsupported
+from ferrule.ir import Function, Module, Tensor
+from ferrule.passes.allocate import allocate
+from ferrule.passes.assemble import Work, assemble
+from ferrule.passes.expand import expand
+from ferrule.passes.fuse import fuse
+from ferrule.passes.match import match
+from ferrule.passes.simplify import simplify
+from ferrule.program import DONATED, NOT_DONATED, PYTHON, SMALL, Output, Param, Program
+from ferrule.stablehlo.importer import import_module
+from ferrule.stablehlo.legalize import legalize
+from ferrule.stablehlo.options import CompileOptions, parse_options
+from ferrule.stablehlo.reader import read
+from ferrule.targets.cpu import Machine, host
+from ferrule.version import VERSION
+
+# A program that moves and computes less than this runs on the caller's thread: a hand-over costs about as much time.
+SMALL_BYTES, SMALL_FLOPS = 1 << 20, 1e6
+
+# The options that a user may pass (jax.jit(..., compiler_options={...})): name → (type, help).
+USER_OPTIONS: dict[str, tuple[type, str]] = {
+    "ferrule_debug": (int, "the level of FERRULE_DEBUG for this program alone"),
+    "ferrule_dump": (str, "a folder for the stages of this program, as FERRULE_DUMP"),
+}
+
+T = TypeVar("T")
+
+
+def compile_program(code: bytes, format: str = "mlir", options: bytes = b"", target: str = "cpu") -> Program:
+    """Compiles a StableHLO program (portable artifact, MLIR bytecode or text; or an HLO proto) for a target.
+
+    `format` is PJRT's ("mlir", "hlo", "hlo_with_config"), `options` a serialized CompileOptionsProto. Raises
+    FerruleError: InvalidArgument for malformed input, Unsupported with the op and the user's source line.
+    """
+    settings = parse_options(options, USER_OPTIONS)
+    if target != "cpu":
+        raise Unsupported(f"there is no target {target!r} in this version of Ferrule", fix="use the target 'cpu'")
+    trace = Trace(settings.user)
+    # Expressions are walked recursively in places; the compile thread has a large stack.
+    sys.setrecursionlimit(max(sys.getrecursionlimit(), 20000))
+    module = trace.stage("read", lambda: read(code, format))
+    return compile_module(module, settings, trace, host())
+
+
+def compile_module(module: Module, settings: CompileOptions, trace: Trace, machine: Machine) -> Program:
+    """The stages after reading."""
+    module = trace.stage("legalize", lambda: legalize(module))
+    module = trace.stage("import", lambda: import_module(module))
+    main = module.main
+    graph = trace.stage("simplify", lambda: simplify(main.body))
+    graph = trace.stage("match", lambda: simplify(match(graph)))
+    graph = trace.stage("expand", lambda: expand(graph))
+    graph = trace.stage("fuse", lambda: fuse(graph))
+    program = describe(module, main, settings)
+    plan = trace.stage("allocate", lambda: allocate(graph, [p.alias for p in program.params]))
+    work = trace.stage("assemble", lambda: assemble(graph, plan, machine, program))
+    finish(program, graph, work, machine)
+    trace.finish(program)
+    return program
+
+
+def describe(module: Module, main: Function, settings: CompileOptions) -> Program:
+    """The program's face: parameters, outputs, donation, devices."""
+    program = Program(module.name, compiler=VERSION)
+    program.replicas, program.partitions = settings.num_replicas, settings.num_partitions
+    program.device_assignment = settings.device_assignment
+    arg_attrs: list[dict[str, Any]] = main.arg_attrs or [{} for _ in main.body.args]
+    result_attrs: list[dict[str, Any]] = main.result_attrs or [{} for _ in main.body.results]
+    for number, (arg, attrs) in enumerate(zip(main.body.args, arg_attrs, strict=True)):
+        if not isinstance(arg.type, Tensor):
+            raise Unsupported(f"parameter {number} of the program has type {arg.type}", fix="pass tensors only")
+        alias = attrs.get("tf.aliasing_output", DONATED if attrs.get("jax.buffer_donor") else NOT_DONATED)
+        if alias >= len(main.body.results):
+            raise InvalidArgument(f"parameter {number} is donated into output {alias}, which does not exist")
+        if alias >= 0 and main.body.results[alias].type.nbytes != arg.type.nbytes:  # type: ignore[union-attr]
+            alias = DONATED
+        program.params.append(Param(arg.type, int(alias), attrs.get("mhlo.memory_kind", "device")))
+    for value, attrs in zip(main.body.results, result_attrs, strict=True):
+        if not isinstance(value.type, Tensor):
+            raise Unsupported(f"a result of the program has type {value.type}", fix="return tensors only")
+        program.outputs.append(Output(value.type, attrs.get("mhlo.memory_kind", "device")))
+    return program
+
+
+def finish(program: Program, graph: Any, work: Work, machine: Machine) -> None:
+    """Cost analysis, flags, fingerprint."""
+    program.cost = {"flops": work.flops, "bytes accessed": work.nbytes}
+    targets = [op.attrs["target"] for op in graph.walk() if op.name == "library"]
+    if any("callback" in name for name in targets):
+        program.flags |= PYTHON
+    elif work.serial and work.nbytes < SMALL_BYTES and work.flops < SMALL_FLOPS:
+        program.flags |= SMALL
+    program.features = needed_features(machine)
+    program.fingerprint = hashlib.sha256(program.serialize()).hexdigest()[:32]
+
+
+def needed_features(machine: Machine) -> str:
+    """The CPU features that generated code may use, for the check at load."""
+    return ",".join(f[1:] for f in machine.features.split(",") if f.startswith("+"))
+
+
+Stage = Callable[[], T]

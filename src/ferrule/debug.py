@@ -1,0 +1,108 @@
+"""The debug ladder and the dump of stages.
+
+FERRULE_DEBUG=1  what ran and how long · 2 each kernel with its work · 3 the graph after each stage that changed it
+              4  generated code · 5 everything
+FERRULE_DUMP=dir writes every stage to dir/<program>/NN.stage.txt, and the program itself to program.ferrule.
+FERRULE_VERIFY=1 checks the graph after each stage and names the stage that broke it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ferrule.errors import FerruleError, Internal
+from ferrule.ir import Block, Module
+from ferrule.ir.printer import print_block, print_module
+from ferrule.program import Launch, Program
+
+T = TypeVar("T")
+
+
+def level() -> int:
+    """The value of FERRULE_DEBUG, 0 when unset or no number."""
+    text = os.environ.get("FERRULE_DEBUG", "0")
+    return int(text) if text.isdigit() else 0
+
+
+def say(text: str) -> None:
+    """Writes one message of the debug ladder."""
+    print(f"ferrule: {text}", file=sys.stderr, flush=True)
+
+
+class Trace:
+    """Follows one compile: times, prints, dumps and checks its stages."""
+
+    def __init__(self, user: dict[str, Any] | None = None) -> None:
+        user = user or {}
+        self.level = int(user.get("ferrule_debug", level()))
+        self.folder = str(user.get("ferrule_dump", os.environ.get("FERRULE_DUMP", "")))
+        self.verify = os.environ.get("FERRULE_VERIFY", "0") not in ("", "0")
+        self.times: list[tuple[str, float]] = []
+        self.texts: list[tuple[str, str]] = []
+        self.last = ""
+        self.show: Callable[[str, str], None] | None = None
+
+    def stage(self, name: str, run: Callable[[], T]) -> T:
+        """Runs one stage. An error that is not Ferrule's own becomes one that names the stage."""
+        begin = time.perf_counter()
+        try:
+            result = run()
+        except (FerruleError, MemoryError):
+            raise
+        except Exception as error:
+            raise Internal(
+                f"the compiler failed in stage '{name}': {type(error).__name__}: {error}",
+                why="this is a bug in Ferrule",
+                fix="run again with FERRULE_DUMP=<folder> and report the folder's content",
+            ) from error
+        self.times.append((name, time.perf_counter() - begin))
+        if self.verify and isinstance(result, Block):
+            from ferrule.ir.verifier import verify
+
+            verify(result, name)
+        if self.folder or self.level >= 3 or self.show:
+            text = self._print(result)
+            self.texts.append((name, text))
+            changed, self.last = text != self.last, text
+            if self.show:
+                self.show(name, text)
+            if (self.level >= 3 and changed and isinstance(result, Block)) or self.level >= 5:
+                say(f"after {name}:\n{text}")
+        return result
+
+    @staticmethod
+    def _print(result: Any) -> str:
+        if isinstance(result, Module):
+            return print_module(result)
+        if isinstance(result, Block):
+            return print_block(result)
+        return ""
+
+    def finish(self, program: Program) -> None:
+        """Reports on the finished program."""
+        if self.level >= 1:
+            total = sum(seconds for _, seconds in self.times)
+            parts = ", ".join(f"{name} {seconds * 1e3:.1f}" for name, seconds in self.times)
+            kernels = len(program.functions)
+            say(
+                f"compiled {program.name} in {total * 1e3:.1f} ms ({parts}); {kernels} kernels, arena {program.arena_bytes}"
+            )
+        if self.level >= 2:
+            for steps in program.blocks:
+                for step in steps:
+                    if isinstance(step, Launch):
+                        say(f"  {program.functions[step.function][1]} grid={step.grid} grain={step.grain}")
+        if self.show:
+            self.show("program", str(program))
+        if self.folder:
+            place = Path(self.folder) / f"{program.name}.{program.fingerprint[:8]}"
+            place.mkdir(parents=True, exist_ok=True)
+            for number, (name, text) in enumerate(t for t in self.texts if t[1]):
+                (place / f"{number:02}.{name}.txt").write_text(text)
+            (place / "program.txt").write_text(str(program))
+            (place / "program.ferrule").write_bytes(program.serialize())

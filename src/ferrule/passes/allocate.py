@@ -1,0 +1,399 @@
+"""Allocate: gives every value an address.
+
+Input is a fused block (passes/fuse.py). A *storage* is a piece of memory; several values may live in one, one after the
+other: the views of a reshape, the stages of an in-place update, the carry of a loop. A storage is a parameter, an
+output, a constant, or lies in the arena, where storages whose lifetimes do not overlap share bytes.
+
+Lifetimes are intervals on a clock that ticks once per op, nested blocks in line. A value that a loop reads from outside
+lives to the end of the loop. Writing a result straight into its final place (an output that shares memory with a
+donated parameter, the carry of a loop) is allowed only when nobody reads the old content at or after that tick, except
+for a kernel that reads each element before it writes the same one.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ferrule.ir import Block, Op, Tensor, Value
+from ferrule.ops import OPS
+from ferrule.program import ARENA, CONSTANT, OUTPUT, PARAM, Slot
+
+ALIGN = 64
+
+
+class Storage:
+    """A piece of memory; `begin` and `end` are the first and last tick at which its content matters."""
+
+    __slots__ = ("kind", "where", "size", "begin", "end", "slot", "values")
+
+    def __init__(self, kind: int, size: int, begin: int, where: int = -1) -> None:
+        self.kind, self.size, self.begin, self.end, self.where, self.slot = kind, size, begin, begin, where, -1
+        self.values: list[Value] = []
+
+
+@dataclass
+class Plan:
+    """Where everything lies. `before`, `inside` and `after` are copies (dst, src, bytes) around an op's execution."""
+
+    slots: list[Slot] = field(default_factory=list)
+    slot_of: dict[Value, int] = field(default_factory=dict)
+    before: dict[Op, list[tuple[int, int, int]]] = field(default_factory=dict)
+    at_end: dict[Block, list[tuple[int, int, int]]] = field(default_factory=dict)
+    constants: bytes = b""
+    arena_bytes: int = 0
+
+
+def allocate(block: Block, aliases: Sequence[int]) -> Plan:
+    """Plans the memory of an entry block; `aliases[p]` is the output that parameter p is donated into, or negative."""
+    return _Allocator(block, aliases).run()
+
+
+class _Allocator:
+    def __init__(self, block: Block, aliases: Sequence[int]) -> None:
+        self.block = block
+        self.param_of_output = {k: p for p, k in enumerate(aliases) if k >= 0}
+        self.clock: dict[Op, tuple[int, int]] = {}
+        self.block_end: dict[Block, int] = {}
+        self.last_use: dict[Value, int] = {}
+        self.depth: dict[Value, int] = {}  # how many nested blocks enclose the value's definition
+        self.depth_of_op: dict[Op, int] = {}
+        self.home: dict[Value, Storage] = {}
+        self.wanted: dict[Value, Storage] = {}
+        self.storages: list[Storage] = []
+        self.copies_before: dict[Op, list[tuple[Storage, Storage, int]]] = {}
+        self.copies_at_end: dict[Block, list[tuple[Storage, Storage, int]]] = {}
+        self.constants: list[bytes] = []
+        self.constant_bytes = 0
+
+    def run(self) -> Plan:
+        self._number(self.block, 1)
+        self._uses(self.block, [])
+        for i, arg in enumerate(self.block.args):
+            self._bind(arg, self._storage(PARAM, arg, 0, i), 0)
+        outputs = [self._storage(OUTPUT, v, 0, k) for k, v in enumerate(self.block.results)]
+        owners = [
+            self.block.args[p] if (p := self.param_of_output.get(k)) is not None else None for k in range(len(outputs))
+        ]
+        self._place(self.block, outputs, owners)
+        return self._finish()
+
+    # --- the clock ----------------------------------------------------------------------------------------------
+    def _number(self, block: Block, tick: int) -> int:
+        for op in block.ops:
+            begin = tick
+            tick += 1
+            for region in self._regions(op):
+                tick = self._number(region, tick)
+            self.clock[op] = (begin, tick)
+            tick += 1
+        self.block_end[block] = tick
+        return tick + 1
+
+    @staticmethod
+    def _regions(op: Op) -> list[Block]:
+        return op.regions if op.name in ("while", "case", "if") else []
+
+    def _uses(self, block: Block, loops: list[tuple[Block, int]]) -> None:
+        """Last uses; `loops` are the enclosing nested blocks with the tick at which their op ends."""
+        depth = len(loops)
+        self.depth.update((a, depth) for a in block.args)
+
+        def use(value: Value, tick: int) -> None:
+            level = self.depth.get(value, 0)
+            if level < depth:  # read from inside a nested block: it lives to the end of the op at its own level
+                tick = max(tick, loops[level][1])
+            self.last_use[value] = max(self.last_use.get(value, 0), tick)
+
+        for op in block.ops:
+            begin, end = self.clock[op]
+            self.depth_of_op[op] = depth
+            for value in op.operands:
+                use(value, begin)
+            for region in self._regions(op):
+                self._uses(region, [*loops, (region, end)])
+            self.depth.update((r, depth) for r in op.results)
+        for value in block.results:
+            use(value, self.block_end[block])
+        for op in reversed(block.ops):
+            if op.name == "reshape" and self.depth[op.operands[0]] == depth:  # a view keeps what it looks at alive
+                source = op.operands[0]
+                self.last_use[source] = max(self.last_use[source], self.last_use.get(op.result, 0))
+
+    # --- storages -----------------------------------------------------------------------------------------------
+    def _storage(self, kind: int, value: Value, begin: int, where: int = -1) -> Storage:
+        size = value.type.nbytes if isinstance(value.type, Tensor) else 0
+        storage = Storage(kind, size, begin, where)
+        self.storages.append(storage)
+        return storage
+
+    def _bind(self, value: Value, storage: Storage, tick: int) -> None:
+        self.home[value] = storage
+        storage.values.append(value)
+        storage.begin = min(storage.begin, tick)
+        storage.end = max(storage.end, tick, self.last_use.get(value, 0))
+
+    def _place(self, block: Block, targets: Sequence[Storage], owners: Sequence[Value | None]) -> None:
+        """Places the block's values so that its results end up in `targets`.
+
+        `owners[i]` is the value whose content `targets[i]` holds while the block runs (a loop's carry, a donated
+        parameter), or None when it holds nothing.
+        """
+        self._want(block, targets, owners)
+        for op in block.ops:
+            self._op(block, op)
+        self._copy_results(block, targets)
+
+    def _want(self, block: Block, targets: Sequence[Storage], owners: Sequence[Value | None]) -> None:
+        """Decides which ops may write straight into a target, following updates and views back to the first writer."""
+        own = {r for op in block.ops for r in op.results}
+        for value, owner, target in zip(block.results, owners, targets, strict=False):
+            if not isinstance(value.type, Tensor) or value not in own or value in self.wanted:
+                continue
+            while True:
+                op = value.op
+                assert op is not None
+                if op.name == "constant" or not self._is_free(target, owner, op, value):
+                    break
+                self.wanted[value] = target
+                previous = op.operands[0] if op.name == "reshape" or op.attrs.get("update") else None
+                if op.name == "while":
+                    previous = op.operands[value.index]
+                if op.name == "fusion" and op.attrs.get("update", 0) > 1:
+                    break
+                if previous is None or previous not in own or previous in self.wanted:
+                    break
+                if op.name == "while" and op.operands.count(previous) > 1:
+                    break
+                if op.name != "reshape" and self.last_use[previous] > self.clock[op][0]:
+                    break
+                value = previous
+
+    def _is_free(self, target: Storage, owner: Value | None, op: Op, value: Value) -> bool:
+        """May `op` write `value` over the old content of `target`, which `owner` names?"""
+        if owner is None:
+            return True
+        last = self.last_use.get(owner, 0)
+        begin, _ = self.clock[op]
+        if last < begin:
+            return True
+        if last > begin:
+            return False
+        if op.name == "reshape":
+            return op.operands[0] is not owner
+        if op.attrs.get("update"):
+            return op.operands.index(owner) == value.index and op.operands.count(owner) == 1
+        return op.name == "fusion" and all(
+            v is not owner or reads_own_element(op, i, value.index) for i, v in enumerate(op.operands)
+        )
+
+    def _op(self, block: Block, op: Op) -> None:
+        begin, end = self.clock[op]
+        match op.name:
+            case "constant":
+                self._constant(op)
+            case "after_all" | "create_token":
+                pass
+            case "reshape":
+                source = op.operands[0]
+                storage = self.home[source]
+                target = self.wanted.get(op.result)
+                if target is not None and target is not storage:
+                    self._bind(op.result, target, begin)
+                    self.copies_before.setdefault(op, []).append((target, storage, storage.size))
+                else:
+                    self._bind(op.result, storage, begin)
+            case "while":
+                self._while(op)
+            case "case" | "if":
+                for result in op.results:
+                    if isinstance(result.type, Tensor):
+                        self._bind(result, self.wanted.get(result) or self._storage(ARENA, result, begin), begin)
+                for region in op.regions:
+                    self._place(region, [self.home.get(r, _NOTHING) for r in op.results], [None] * len(op.results))
+            case _:
+                self._results(op)
+
+    def _results(self, op: Op) -> None:
+        begin, _ = self.clock[op]
+        updates = op.attrs.get("update", 0) if op.name == "fusion" else 0
+        for i, result in enumerate(op.results):
+            if not isinstance(result.type, Tensor):
+                continue
+            storage = self.wanted.get(result)
+            if i < updates:
+                source = op.operands[i]
+                old = self.home[source]
+                if storage is None:
+                    dies = self.last_use[source] <= begin and op.operands.count(source) == 1
+                    storage = old if dies and self._is_private(old, source, begin, self.depth_of_op[op]) else None
+                if storage is None:
+                    storage = self._storage(ARENA, result, begin)
+                if storage is not old:
+                    self.copies_before.setdefault(op, []).append((storage, old, storage.size))
+            elif storage is None:
+                storage = self._storage(ARENA, result, begin)
+            self._bind(result, storage, begin)
+
+    def _is_private(self, storage: Storage, value: Value, tick: int, depth: int) -> bool:
+        """Is `value` the last one alive in an arena storage of the same block, so that it may be overwritten?"""
+        return (
+            storage.kind == ARENA
+            and value.op is not None
+            and self.depth[value] == depth
+            and all(v is value or self.last_use.get(v, 0) <= tick for v in storage.values)
+        )
+
+    def _constant(self, op: Op) -> None:
+        import numpy as np
+
+        data = np.ascontiguousarray(op.attrs["value"]).tobytes()
+        storage = self._storage(CONSTANT, op.result, 0, self.constant_bytes)
+        padding = -len(data) % ALIGN
+        self.constants += [data, b"\0" * padding]
+        self.constant_bytes += len(data) + padding
+        self._bind(op.result, storage, 0)
+
+    def _while(self, op: Op) -> None:
+        begin, end = self.clock[op]
+        cond, body = op.regions
+        carries: list[Storage] = []
+        for i, (value, result) in enumerate(zip(op.operands, op.results, strict=True)):
+            if not isinstance(result.type, Tensor):
+                carries.append(_NOTHING)
+                continue
+            old, storage = self.home[value], self.wanted.get(result)
+            if storage is None:
+                dies = self.last_use[value] <= begin and op.operands.count(value) == 1
+                storage = (
+                    old
+                    if dies and self._is_private(old, value, begin, self.depth_of_op[op]) and old not in carries
+                    else None
+                )
+            if storage is None:
+                storage = self._storage(ARENA, result, begin)
+            if storage is not old:
+                self.copies_before.setdefault(op, []).append((storage, old, storage.size))
+            carries.append(storage)
+            self._bind(result, storage, begin)
+            storage.end = max(storage.end, end)
+            for region in (cond, body):
+                self._bind(region.args[i], storage, begin)
+        self._place(cond, [], [])
+        self._place(body, carries, body.args)
+
+    def _copy_results(self, block: Block, targets: Sequence[Storage]) -> None:
+        tick = self.block_end[block]
+        moves = [
+            (target, self.home[value], target.size)
+            for value, target in zip(block.results, targets, strict=False)
+            if target is not _NOTHING and isinstance(value.type, Tensor) and self.home[value] is not target
+        ]
+        overwritten = {id(target) for target, _, _ in moves}
+        if block is self.block:
+            # An output may share memory with the parameter that is donated into it.
+            overwritten |= {id(self.home[self.block.args[p]]) for p in self.param_of_output.values()}
+        first, last = [], []
+        for target, source, size in moves:
+            own_param = (
+                block is self.block and source.kind == PARAM and self.param_of_output.get(target.where) == source.where
+            )
+            if id(source) in overwritten and not own_param:
+                # A parallel assignment (swap): through a temporary, so that no source is overwritten before it is read.
+                temporary = Storage(ARENA, size, tick)
+                self.storages.append(temporary)
+                first.append((temporary, source, size))
+                last.append((target, temporary, size))
+            else:
+                last.append((target, source, size))
+        if first or last:
+            self.copies_at_end[block] = [*first, *last]
+
+    # --- addresses ----------------------------------------------------------------------------------------------
+    def _finish(self) -> Plan:
+        arena = _Arena()
+        used = {id(s): s for s in self.home.values()}
+        for moves in [*self.copies_before.values(), *self.copies_at_end.values()]:
+            for target, source, _ in moves:
+                used[id(target)], used[id(source)] = target, source
+        plan = Plan(constants=b"".join(self.constants))
+        ordered = [s for s in self.storages if id(s) in used or s.kind in (PARAM, OUTPUT)]
+        for storage in sorted((s for s in ordered if s.kind == ARENA), key=lambda s: (s.begin, -s.size)):
+            storage.where = arena.take(storage)
+        for storage in ordered:
+            storage.slot = len(plan.slots)
+            plan.slots.append(Slot(storage.kind, storage.where, storage.size))
+        plan.arena_bytes = arena.high
+        plan.slot_of = {v: s.slot for v, s in self.home.items() if s is not _NOTHING}
+        plan.before = {op: _slots(moves) for op, moves in self.copies_before.items()}
+        plan.at_end = {block: _slots(moves) for block, moves in self.copies_at_end.items()}
+        return plan
+
+
+_NOTHING = Storage(ARENA, 0, 0)
+
+
+def _slots(moves: list[tuple[Storage, Storage, int]]) -> list[tuple[int, int, int]]:
+    return [(target.slot, source.slot, size) for target, source, size in moves if size]
+
+
+def reads_own_element(fusion: Op, operand: int, result: int) -> bool:
+    """Does the kernel read `operand` only at the element that it then writes of `result`? Then they may share memory."""
+    block = fusion.regions[0]
+    arg = block.args[operand]
+    if arg.type.shape != block.results[result].type.shape or arg.dtype.itemsize != block.results[result].dtype.itemsize:
+        return False
+    pointwise: set[Any] = set()
+    for op in reversed(block.ops):
+        for r in op.results:
+            if r in block.results:
+                pointwise.add(r)
+    for op in reversed(block.ops):
+        at_own = any(r in pointwise for r in op.results) and OPS[op.name].elementwise
+        reads = [*op.operands, *(v for region in op.regions for v in region.free())]
+        for value in reads:
+            same = at_own and value in op.operands and value.type.shape == op.results[0].type.shape
+            if value is arg and not same:
+                return False
+            if same:
+                pointwise.add(value)
+        if not at_own and any(_depends(v, arg) for v in reads):
+            return False
+    return True
+
+
+def _depends(value: Value, arg: Value) -> bool:
+    stack, seen = [value], set()
+    while stack:
+        v = stack.pop()
+        if v is arg:
+            return True
+        if v.op is not None and v not in seen:
+            seen.add(v)
+            stack += [*v.op.operands, *(f for r in v.op.regions for f in r.free())]
+    return False
+
+
+class _Arena:
+    """Best-fit placement of intervals in time × bytes; storages come in order of their first tick."""
+
+    def __init__(self) -> None:
+        self.busy: list[tuple[int, int, int]] = []  # (end tick, offset, size), by end
+        self.high = 0
+
+    def take(self, storage: Storage) -> int:
+        size = -(-storage.size // ALIGN) * ALIGN
+        del self.busy[: bisect.bisect_left(self.busy, (storage.begin, -1, -1))]
+        at, best, best_gap = 0, -1, None
+        for _, offset, length in sorted(self.busy, key=lambda b: b[1]):
+            gap = offset - at
+            if gap >= size and (best_gap is None or gap < best_gap):
+                best, best_gap = at, gap
+            at = max(at, offset + length)
+        if best < 0:
+            best = at
+        bisect.insort(self.busy, (storage.end, best, size))
+        self.high = max(self.high, best + size)
+        return best

@@ -1,0 +1,131 @@
+"""Assemble: kernels to object code, the planned block to steps; the last stage of a compile."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from ferrule.codegen.kernel import Kernel, emit_comparator, emit_kernel, structure_key
+from ferrule.codegen.object import compile_module
+from ferrule.ir import Block, Op, Tensor, Value
+from ferrule.passes.allocate import Plan
+from ferrule.program import Call, Case, Copy, Fn, Launch, Program, Step, While
+from ferrule.targets.cpu import Machine
+
+# Kernels per LLVM module: enough to spread its fixed cost, few enough that code generation stays linear.
+BATCH = 48
+
+
+@dataclass
+class Work:
+    """What a program does, for the cost analysis and the choice of the thread that runs it."""
+
+    flops: float = 0.0
+    nbytes: float = 0.0
+    serial: bool = True  # no loop of unknown length, no library call that may take long
+
+
+@dataclass
+class _Assembler:
+    plan: Plan
+    machine: Machine
+    program: Program
+    work: Work = field(default_factory=Work)
+    kernels: dict[str, tuple[int, Kernel]] = field(default_factory=dict)
+    texts: list[Kernel] = field(default_factory=list)
+    comparators: dict[str, int] = field(default_factory=dict)
+
+    def block(self, block: Block) -> int:
+        """Writes the steps of a block; returns its number."""
+        number = len(self.program.blocks)
+        steps: list[Step] = []
+        self.program.blocks.append(steps)
+        for op in block.ops:
+            steps += [Copy(*move) for move in self.plan.before.get(op, ())]
+            match op.name:
+                case "fusion":
+                    steps += self.launch(op)
+                case "library":
+                    steps.append(self.call(op))
+                case "while":
+                    self.work.serial = False
+                    cond, body = (self.block(r) for r in op.regions)
+                    steps.append(While(cond, self.slot(op.regions[0].results[0]), body))
+                case "case" | "if":
+                    branches = tuple(self.block(r) for r in op.regions)
+                    steps.append(Case(self.slot(op.operands[0]), op.name == "if", branches))
+        steps += [Copy(*move) for move in self.plan.at_end.get(block, ())]
+        self.work.nbytes += 2.0 * sum(s.nbytes for s in steps if isinstance(s, Copy))
+        return number
+
+    def slot(self, value: Value) -> int:
+        return self.plan.slot_of[value]
+
+    def launch(self, op: Op) -> list[Step]:
+        region = op.regions[0]
+        key = structure_key(region)
+        if key not in self.kernels:
+            kernel = emit_kernel(region, f"k{len(self.texts)}_{label(region)}", self.machine)
+            self.kernels[key] = (len(self.texts), kernel)
+            self.texts.append(kernel)
+        index, kernel = self.kernels[key]
+        if kernel.grid == 0:
+            return []
+        self.work.flops += kernel.flops
+        self.work.nbytes += kernel.bytes
+        slots = tuple(self.slot(v) for v in (*op.operands, *op.results))
+        return [Launch(index, kernel.grid, kernel.grain, slots)]
+
+    def call(self, op: Op) -> Step:
+        attrs: dict[str, Any] = dict(op.attrs["attrs"])
+        if op.regions:
+            key = structure_key(op.regions[0])
+            if key not in self.comparators:
+                self.comparators[key] = len(self.texts)
+                self.texts.append(emit_comparator(op.regions[0], f"f{len(self.texts)}_compare", self.machine))
+            attrs["comparator"] = Fn(self.comparators[key])
+        sides = [
+            tuple((self.slot(v), v.type) for v in side if isinstance(v.type, Tensor))
+            for side in (op.operands, op.results)
+        ]
+        target = op.attrs["target"]
+        if target == "gemm":
+            self.work.flops += 2.0 * attrs["batch"] * attrs["m"] * attrs["n"] * attrs["k"]
+        elif target == "conv":
+            out = op.results[0].type.size  # type: ignore[union-attr]
+            kernel = op.operands[1]
+            outputs = kernel.shape[attrs["kernel_output_feature_dimension"]]
+            self.work.flops += 2.0 * out * kernel.type.size / max(1, outputs)  # type: ignore[union-attr]
+        else:
+            self.work.serial = False
+        self.work.nbytes += sum(v.type.nbytes for v in (*op.operands, *op.results) if isinstance(v.type, Tensor))
+        return Call(target, op.attrs["ffi"], sides[0], sides[1], attrs)
+
+
+def label(block: Block) -> str:
+    """A short name for a kernel: the ops that stand out in it, so that profiles and dumps can be read."""
+    names: dict[str, None] = {}
+    for op in reversed(block.ops):
+        if op.name not in ("constant", "broadcast_in_dim", "reshape", "convert"):
+            names[op.name] = None
+    return "_".join(list(names)[:3]) or "copy"
+
+
+def assemble(block: Block, plan: Plan, machine: Machine, program: Program) -> Work:
+    """Fills in the program's code, slots and steps; returns an account of its work."""
+    assembler = _Assembler(plan, machine, program)
+    assembler.block(block)
+    program.slots = plan.slots
+    program.constants = plan.constants
+    program.arena_bytes = plan.arena_bytes
+    kernels = assembler.texts
+    for at in range(0, len(kernels), BATCH):
+        batch = kernels[at : at + BATCH]
+        declares: dict[str, str] = {}
+        constants: dict[str, str] = {}
+        for kernel in batch:
+            declares.update(kernel.declares)
+            constants.update(kernel.globals)
+        program.objects.append(compile_module([k.text for k in batch], declares, constants, machine))
+        program.functions += [(len(program.objects) - 1, k.symbol) for k in batch]
+    return assembler.work

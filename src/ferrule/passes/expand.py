@@ -1,0 +1,119 @@
+"""Expand: rewrites an op into several whose kernels are better than one for the whole.
+
+* A concatenation or padding of large tensors becomes a chain of in-place updates: each part is written by a plain loop,
+  instead of one kernel that asks for every element which part it lies in.
+* A reduction to few results is split in two stages, so that the first has enough rows to spread over the cores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ferrule.ir import Block, Op, Tensor, Value, rewrite
+from ferrule.ir import types as t
+from ferrule.passes.simplify import splat
+
+# Smaller results are cheaper as one kernel that selects per element.
+PARTS_FROM = 2048
+# A reduction is split when each of at most FEW results reduces over at least this many elements.
+SPLIT_FROM = 65536
+FEW = 64
+STAGE = 64
+
+
+def expand(block: Block) -> Block:
+    """Returns the block with large concatenations, paddings and narrow reductions rewritten."""
+    return rewrite(block, _rule)
+
+
+def _rule(out: Block, op: Op, operands: list[Value]) -> Sequence[Value] | None:
+    match op.name:
+        case "concatenate":
+            return _concatenate(out, op, operands)
+        case "pad":
+            return _pad(out, op, operands)
+        case "reduce":
+            return _split_reduction(out, op, operands)
+    return None
+
+
+def _starts(out: Block, at: Sequence[int], op: Op) -> list[Value]:
+    return [
+        out.add("constant", [], Tensor((), t.i64), {"value": np.asarray(i, np.int64)}, (), op.loc).result for i in at
+    ]
+
+
+def _write(out: Block, whole: Value, part: Value, at: Sequence[int], op: Op) -> Value:
+    return out.add("dynamic_update_slice", [whole, part, *_starts(out, at, op)], whole.type, {}, (), op.loc).result
+
+
+def _concatenate(out: Block, op: Op, operands: list[Value]) -> Sequence[Value] | None:
+    if op.result.type.size < PARTS_FROM or len(operands) > 256:  # type: ignore[union-attr]
+        return None
+    dim, at = op.attrs["dimension"], [0] * len(op.result.shape)
+    whole = out.add("uninitialized", [], op.result.type, {}, (), op.loc).result
+    for part in operands:
+        if part.type.size:  # type: ignore[union-attr]
+            whole = _write(out, whole, part, at, op)
+        at[dim] += part.shape[dim]
+    return [whole]
+
+
+def _pad(out: Block, op: Op, operands: list[Value]) -> Sequence[Value] | None:
+    source, value = operands
+    low, high = op.attrs["edge_padding_low"], op.attrs["edge_padding_high"]
+    if op.result.type.size < PARTS_FROM or any(op.attrs["interior_padding"]) or not source.type.size:  # type: ignore[union-attr]
+        return None
+    if any(n < 0 for n in (*low, *high)):
+        return None
+    whole = out.add("broadcast_in_dim", [value], op.result.type, {"broadcast_dimensions": ()}, (), op.loc).result
+    return [_write(out, whole, source, low, op)]
+
+
+def _split_reduction(out: Block, op: Op, operands: list[Value]) -> Sequence[Value] | None:
+    """reduce over n elements = reduce over STAGE rows of (reduce over n / STAGE elements)."""
+    count = len(operands) // 2
+    inputs, inits = operands[:count], operands[count:]
+    results = op.results[0].type.size  # type: ignore[union-attr]
+    reduced = inputs[0].type.size // max(1, results)  # type: ignore[union-attr]
+    if results > FEW or reduced < SPLIT_FROM or count != 1 or not starts_with_identity(op.regions[0], inits[0]):
+        return None
+    dims = tuple(op.attrs["dimensions"])
+    # Split the outermost reduced dimension that divides well; the rows then are contiguous pieces of memory.
+    shape = inputs[0].shape
+    for dim in sorted(dims):
+        stage = next((s for s in range(min(2 * STAGE, shape[dim]), 3, -1) if shape[dim] % s == 0), 0)
+        if stage >= 4:
+            break
+    else:
+        return None
+    wide = (*shape[:dim], stage, shape[dim] // stage, *shape[dim + 1 :])
+    views = [out.add("reshape", [v], Tensor(wide, v.dtype), {}, (), op.loc).result for v in inputs]
+    shifted = [d + (d > dim) for d in dims if d != dim]
+    first_dims = tuple(sorted([*shifted, dim + 1]))
+    left = [d for d in range(len(wide)) if d not in first_dims]
+    first_shape = tuple(wide[d] for d in left)
+    empty: dict[Value, Value] = {}
+    bodies = [rewrite(op.regions[0], lambda *_: None, empty) for _ in range(2)]
+    first_types = [Tensor(first_shape, r.dtype) for r in op.results]
+    first = out.add("reduce", [*views, *inits], first_types, op.attrs | {"dimensions": first_dims}, bodies[:1], op.loc)
+    attrs = op.attrs | {"dimensions": (left.index(dim),)}
+    types = [r.type for r in op.results]
+    return out.add("reduce", [*first.results, *inits], types, attrs, bodies[1:], op.loc).results
+
+
+def starts_with_identity(body: Block, init: Value) -> bool:
+    """Is the body a known operation on its two arguments and `init` its identity? Then `init` may enter many times."""
+    op, start = body.results[0].op, splat(init)
+    if op is None or start is None or len(body.ops) != 1 or set(op.operands) != set(body.args):
+        return False
+    dtype = init.dtype
+    if dtype.kind == "complex":
+        return bool(start == {"add": 0, "multiply": 1}.get(op.name))
+    if dtype.kind == "bool":
+        return bool(start) == {"and": True, "minimum": True, "multiply": True}.get(op.name, False)
+    low, high = (-np.inf, np.inf) if dtype.is_float else (np.iinfo(dtype.numpy).min, np.iinfo(dtype.numpy).max)
+    identity = {"add": 0, "multiply": 1, "maximum": low, "minimum": high, "or": 0, "xor": 0}.get(op.name)
+    return identity is not None and bool(start == identity)

@@ -1,0 +1,430 @@
+"""Fuse: groups ops into kernels.
+
+Walks each block backwards and decides for every op whether its result is *materialized* (written to memory by a kernel
+of its own) or computed inside each kernel that reads it. What comes out holds only
+
+    fusion      one kernel; its region computes the results from the operands, `attrs["update"]` is true when it writes
+                into operand 0 (dynamic_update_slice, scatter)
+    reshape     another view of the same memory
+    constant    data of the program
+    library, while, case, if, and the ops that order side effects
+
+The decision weighs recomputation against memory traffic: a value read by several kernels is computed again in each when
+its expression costs less than RECOMPUTE operations per element; else the kernels that read it are merged into one with
+several results when they are loops over the same shape, and if that cannot be, the value is written to memory.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+
+from ferrule.ir import Block, Op, Tensor, Value, rewrite
+from ferrule.ops import OPS
+from ferrule.passes.simplify import has_effects, splat
+
+# Operations per element up to which a shared value is recomputed by each of its readers. A load and a store of one f32
+# cost about as much as this many vector operations once the data is larger than the cache.
+RECOMPUTE = 16.0
+# Up to this cost a value is recomputed even where each element is read many times (through a broadcast).
+LIGHT = 2.0
+# No kernel grows past this cost per element, so that the code stays small and compile time linear.
+LIMIT = 400.0
+# Larger splats are filled by a kernel rather than stored in the program.
+STORED_SPLAT_BYTES = 1024
+
+# Ops that loop over many operand elements for each result element.
+HEAVY = frozenset(
+    {"reduce", "reduce_window", "select_and_scatter", "dot_general", "convolution", "rng_bit_generator", "map"}
+)
+UPDATES = frozenset({"dynamic_update_slice", "scatter"})
+BOUNDARY = frozenset(
+    {"while", "case", "if", "library", "constant", "uninitialized", "after_all", "create_token", "optimization_barrier"}
+)
+# Results that one kernel may have, and kernels looked at in search of a cycle before a merge is given up.
+MERGE = 16
+SEARCH = 300
+
+
+def fuse(block: Block) -> Block:
+    """Returns the block with every op in a kernel or a boundary op; nested regions too."""
+    return _fuse(block, {})
+
+
+def _fuse(block: Block, outer: dict[Value, Value]) -> Block:
+    return _Fuser(block, outer).run()
+
+
+def _inline_constant(value: Value) -> bool:
+    """Constants that kernels hold as immediates."""
+    return value.op is not None and value.op.name == "constant" and splat(value) is not None
+
+
+class _Fuser:
+    """Fuses one block. `kernel_of` maps the op of a materialized value to the kernel (its first op) it belongs to."""
+
+    def __init__(self, block: Block, outer: dict[Value, Value]) -> None:
+        self.block = block
+        self.env = outer  # materialized values of the input → values of the output, shared with nested blocks
+        self.users: dict[Value, list[Op]] = {}
+        self.position = {op: i for i, op in enumerate(block.ops)}
+        self.escaping = set(block.results)
+        self.roots: set[Value] = set()
+        self.cost: dict[Value, float] = {}
+        self.parent: dict[Op, Op] = {}  # union-find over the root ops of kernels that were merged
+        self.members: dict[Op, list[Op]] = {}  # kernel → its root ops
+        self.homes: dict[Op, frozenset[Op]] = {}  # fused op → root ops of the kernels that compute it
+        self.pointwise: dict[Op, bool] = {}  # is each element computed at the index of its kernel's result?
+        self.closed: set[Op] = set()  # kernels that are no plain loops: nothing may be merged into them
+
+    def run(self) -> Block:
+        for op in self.block.ops:
+            for value in _inputs(op):
+                self.users.setdefault(value, []).append(op)
+        for op in self.block.ops:
+            for result in op.results:
+                self.cost[result] = self._estimate(op)
+        for op in reversed(self.block.ops):
+            self._decide(op)
+        return self._build()
+
+    # --- decisions ----------------------------------------------------------------------------------------------
+    def _estimate(self, op: Op) -> float:
+        """Operations per element, with everything that is not certain to be materialized counted in."""
+        if op.name in BOUNDARY:
+            return 0.0
+        definition = OPS.get(op.name)
+        cost = definition.flops if definition else 1.0
+        if op.name in HEAVY:
+            cost = max(cost, _size(op.operands[0]) / max(1, _size(op.results[0])))
+        if op.name in UPDATES:
+            return LIMIT
+        for value in op.operands:
+            inner = self.cost.get(value, 1.0)
+            cost += inner if inner <= RECOMPUTE or len(self.users[value]) == 1 else 1.0
+        return cost
+
+    def _decide(self, op: Op) -> None:
+        if op.name in BOUNDARY:
+            self.roots.update(r for r in op.results if not _inline_constant(r))
+            return
+        if op.name == "rng_bit_generator":
+            self._make_root(op)
+            return
+        homes = self._homes_of(op)
+        if not self._may_fuse(op, homes):
+            self._make_root(op)
+            return
+        pointwise = self._joins_pointwise(op)
+        cost = self.cost[op.results[0]]
+        if op.name in HEAVY:
+            if len(homes) > 1 or not pointwise or any(h in self.closed for h in homes):
+                self._make_root(op)
+                return
+            self.closed.update(homes)
+        elif len(homes) > 1 and cost > RECOMPUTE:
+            if not (pointwise and self._merge(homes)):
+                self._make_root(op)
+                return
+            homes = self._homes_of(op)
+        self.homes[op], self.pointwise[op] = homes, pointwise
+
+    def _make_root(self, op: Op) -> None:
+        self.roots.update(op.results)
+        self.parent[op] = op
+        self.members[op] = [op]
+        self.pointwise[op] = True
+        if op.name in UPDATES or op.name in HEAVY:
+            self.closed.add(op)
+        elif op.results and self._joins_pointwise(op):
+            # The kernels that read this value at the same index can write it as well: one pass over memory less.
+            for home in self._homes_of(op):
+                if home is not self._find(op):
+                    self._merge(frozenset({home, self._find(op)}))
+
+    def _find(self, op: Op) -> Op:
+        while self.parent[op] is not op:
+            op = self.parent[op]
+        return op
+
+    def _homes_of(self, op: Op) -> frozenset[Op]:
+        """The kernels that read the results of `op`, as things stand."""
+        found: set[Op] = set()
+        for result in op.results:
+            for user in self.users.get(result, ()):
+                if user in self.parent:
+                    found.add(self._find(user))
+                elif user in self.homes:
+                    found.update(self._find(h) for h in self.homes[user])
+        return frozenset(found)
+
+    def _joins_pointwise(self, op: Op) -> bool:
+        """Is each element needed only where the reading kernel computes the same element of its result?"""
+        shape = op.results[0].type.shape
+        readers = [u for r in op.results for u in self.users.get(r, ())]
+        return bool(readers) and all(
+            u.name not in BOUNDARY
+            and OPS[u.name].elementwise
+            and self.pointwise.get(u, False)
+            and all(r.type.shape == shape for r in u.results)
+            for u in readers
+        )
+
+    def _may_fuse(self, op: Op, homes: frozenset[Op]) -> bool:
+        value = op.results[0]
+        users = {u for r in op.results for u in self.users.get(r, ())}
+        if op.name in UPDATES or not users or not isinstance(value.type, Tensor):
+            return False
+        if any(r in self.escaping for r in op.results) or any(u.name in BOUNDARY for u in users):
+            return False
+        if op.name == "iota":
+            return True
+        cost = self.cost[value]
+        if cost > LIMIT:
+            return False
+        for user in users:
+            for result in op.results:
+                if result not in _inputs(user):
+                    continue
+                if user.name in UPDATES and (
+                    result in user.operands[: _targets(user)] or self._reads_target(result, user)
+                ):
+                    return False
+                if result not in user.operands:
+                    return False  # read by a nested function: a plain load there
+                if cost > LIGHT and self._multiplicity(user, result) > 1:
+                    return False
+        return True
+
+    def _merge(self, kernels: frozenset[Op]) -> bool:
+        """Makes one kernel with several results, when all are plain loops over one shape and no cycle arises."""
+        shapes = {self.members[k][0].results[0].type.shape for k in kernels}
+        if len(shapes) > 1 or any(k in self.closed for k in kernels):
+            return False
+        if sum(len(self.members[k]) for k in kernels) > MERGE:
+            return False
+        first, *others = sorted(kernels, key=lambda k: self.position[k])
+        for other in others:
+            if self._path_around(first, other) or self._path_around(other, first):
+                return False
+            if not (self._reads_pointwise(first, other) and self._reads_pointwise(other, first)):
+                return False
+            self.parent[other] = first
+            self.members[first] += self.members.pop(other)
+        return True
+
+    def _reads_pointwise(self, source: Op, reader: Op) -> bool:
+        """Where `reader` reads results of `source` it does so at its own index (or not at all)."""
+        for member in self.members[source]:
+            for user in (u for r in member.results for u in self.users.get(r, ())):
+                inside = (
+                    {self._find(user)} if user in self.parent else {self._find(h) for h in self.homes.get(user, ())}
+                )
+                if reader in inside and not (
+                    OPS[user.name].elementwise
+                    and self.pointwise.get(user)
+                    and user.results[0].type.shape == member.results[0].type.shape
+                ):
+                    return False
+        return True
+
+    def _successors(self, node: Op) -> set[Op]:
+        """The kernels and boundary ops that read what `node` (a kernel or a boundary op) writes."""
+        found: set[Op] = set()
+        for member in self.members.get(node, [node]):
+            for user in (u for r in member.results for u in self.users.get(r, ())):
+                if user in self.parent:
+                    found.add(self._find(user))
+                elif user in self.homes:
+                    found.update(self._find(h) for h in self.homes[user])
+                else:
+                    found.add(user)
+        return found
+
+    def _path_around(self, source: Op, target: Op) -> bool:
+        """Is there a way from `source` to `target` through another kernel? (Gives up, saying yes, when it is long.)"""
+        last = max(self.position[m] for m in self.members[target])
+        stack = [n for n in self._successors(source) if n not in (source, target)]
+        seen = set(stack)
+        while stack:
+            if len(seen) > SEARCH:
+                return True
+            node = stack.pop()
+            for onward in self._successors(node):
+                if onward is target:
+                    return True
+                if onward not in seen and onward is not source and self.position[onward] <= last:
+                    seen.add(onward)
+                    stack.append(onward)
+        return False
+
+    def _reads_target(self, value: Value, update: Op) -> bool:
+        """Does the expression of `value` read the tensor that `update` overwrites?"""
+        targets = set(update.operands[: _targets(update)])
+        stack, seen = [value], set()
+        while stack:
+            v = stack.pop()
+            if v in targets:
+                return True
+            if v in seen or v.op is None or v.op not in self.position or v.op.name in BOUNDARY:
+                continue
+            seen.add(v)
+            stack += v.op.operands
+        return False
+
+    def _multiplicity(self, user: Op, value: Value) -> float:
+        """How often each element of `value` is evaluated by one evaluation of all elements of `user`."""
+        if OPS[user.name].elementwise and value.type.shape == user.results[0].type.shape:
+            return 1
+        if user.name in HEAVY:
+            if user.name == "reduce":
+                return 1 if value in user.operands[: len(user.operands) // 2] else LIMIT
+            return LIMIT  # overlapping windows, repeated rows
+        if user.name == "scatter":
+            return LIMIT if value is user.operands[_targets(user)] else 1
+        if user.name == "gather" and value is user.operands[0]:
+            return LIMIT
+        reads = value.shape[-1] if user.name == "gather" and value.shape else 1
+        return reads * _size(user.results[0]) / max(1, _size(value))
+
+    # --- construction -------------------------------------------------------------------------------------------
+    def _build(self) -> Block:
+        out = Block(a.type for a in self.block.args)
+        self.env.update(zip(self.block.args, out.args, strict=True))
+        for node in self._order():
+            if node.name == "optimization_barrier":
+                self.env.update((r, self._get(out, v)) for r, v in zip(node.results, node.operands, strict=True))
+            elif node.name in BOUNDARY:
+                self._boundary(out, node)
+            else:
+                self._kernel(out, node)
+        out.results = [self._get(out, v) for v in self.block.results]
+        return out
+
+    def _order(self) -> list[Op]:
+        """Kernels and boundary ops so that each comes after what it reads, else in the order of the program."""
+        nodes = [op for op in self.block.ops if op.name in BOUNDARY or self.members.get(op)]
+        place = {n: max(self.position[m] for m in self.members.get(n, [n])) for n in nodes}
+        waiting = dict.fromkeys(nodes, 0)
+        after: dict[Op, set[Op]] = {}
+        previous = None
+        for node in nodes:
+            after[node] = self._successors(node) - {node}
+            if has_effects(node):
+                if previous is not None:
+                    after[previous].add(node)
+                previous = node
+        for onward in after.values():
+            for node in onward:
+                waiting[node] += 1
+        ready = [(place[n], self.position[n]) for n in nodes if not waiting[n]]
+        heapq.heapify(ready)
+        order = []
+        while ready:
+            node = self.block.ops[heapq.heappop(ready)[1]]
+            order.append(node)
+            for onward in after[node]:
+                waiting[onward] -= 1
+                if not waiting[onward]:
+                    heapq.heappush(ready, (place[onward], self.position[onward]))
+        assert len(order) == len(nodes), "fusion made a cycle"
+        return order
+
+    def _get(self, out: Block, value: Value) -> Value:
+        """The output value for a materialized input value; immediates are stored on demand."""
+        if value in self.env:
+            return self.env[value]
+        assert value.op is not None and _inline_constant(value), value
+        if value.type.nbytes <= STORED_SPLAT_BYTES:  # type: ignore[union-attr]
+            return out.add("constant", [], [value.type], value.op.attrs, (), value.op.loc).result
+        return _fusion(out, [value], [], value.op).result
+
+    def _boundary(self, out: Block, op: Op) -> None:
+        if op.name == "constant" and _inline_constant(op.result):
+            return
+        operands = [self._get(out, v) for v in op.operands]
+        regions = [r if op.name == "library" else _fuse(r, self.env) for r in op.regions]
+        new = out.add(op.name, operands, [r.type for r in op.results], op.attrs, regions, op.loc)
+        self.env.update(zip(op.results, new.results, strict=True))
+
+    def _kernel(self, out: Block, kernel: Op) -> None:
+        members = self.members[kernel]
+        if kernel.name == "reshape" and len(members) == 1:
+            source = kernel.operands[0]
+            if source in self.env:
+                self.env[kernel.result] = out.add("reshape", [self.env[source]], [kernel.result.type]).result
+                return
+        results = [r for m in members for r in m.results]
+        groups = [[r] for r in results] if kernel.name == "rng_bit_generator" else [results]
+        for group in groups:
+            leaves = self._leaves(kernel, group)
+            new = _fusion(out, group, leaves, kernel, [self.env[v] for v in leaves])
+            self.env.update(zip(group, new.results, strict=True))
+
+    def _leaves(self, kernel: Op, group: Sequence[Value]) -> list[Value]:
+        """The materialized values that the kernel reads; an update's targets come first."""
+        found: dict[Value, None] = {}
+        if kernel.name in UPDATES:
+            found.update(dict.fromkeys(kernel.operands[: _targets(kernel)]))
+        seen: set[Value] = set()
+        stack = [v for r in reversed(group) for v in reversed(_inputs(r.op))]  # type: ignore[arg-type]
+        while stack:
+            value = stack.pop()
+            if value in seen or _inline_constant(value):
+                continue
+            seen.add(value)
+            op = value.op
+            outside = op is None or op not in self.position
+            if outside and op is not None and op.name == "iota" and value not in self.env:
+                continue
+            root_elsewhere = value in self.roots and (op not in self.parent or self._find(op) is not kernel)  # type: ignore[arg-type]
+            if outside or root_elsewhere:
+                found[value] = None
+            else:
+                stack += reversed(_inputs(op))  # type: ignore[arg-type]
+        return list(found)
+
+
+def _size(value: Value) -> int:
+    return value.type.size  # type: ignore[union-attr]
+
+
+def _targets(update: Op) -> int:
+    """How many leading operands an update op overwrites."""
+    return 1 if update.name == "dynamic_update_slice" else (len(update.operands) - 1) // 2
+
+
+def _inputs(op: Op) -> list[Value]:
+    return [*op.operands, *(v for r in op.regions for v in r.free())]
+
+
+def _fusion(out: Block, group: Sequence[Value], leaves: Sequence[Value], op: Op, operands: Sequence[Value] = ()) -> Op:
+    """Adds the fusion op that computes `group` from `leaves`; `operands` are the leaves' values in `out`."""
+    region = Block(v.type for v in leaves)
+    env = dict(zip(leaves, region.args, strict=True))
+
+    def copy(value: Value) -> Value:
+        if value in env:
+            return env[value]
+        source = value.op
+        assert source is not None
+        stack = [source]  # an explicit stack: expressions may be deeper than Python's recursion limit
+        while stack:
+            top = stack[-1]
+            waiting = [v.op for v in _inputs(top) if v not in env and v.op is not None]
+            if waiting:
+                stack += waiting
+                continue
+            stack.pop()
+            if top.results[0] in env:
+                continue
+            regions = [rewrite(r, lambda *_: None, dict(env)) for r in top.regions]
+            reads = [env[v] for v in top.operands]
+            new = region.add(top.name, reads, [r.type for r in top.results], top.attrs, regions, top.loc)
+            env.update((a, b) for a, b in zip(top.results, new.results, strict=True) if a not in env)
+        return env[value]
+
+    region.results = [copy(v) for v in group]
+    update = op.name in UPDATES
+    attrs = {"update": _targets(op)} if update else {}
+    return out.add("fusion", operands, [v.type for v in group], attrs, [region], op.loc)

@@ -1,0 +1,279 @@
+"""Match: what a library does better becomes a `library` op.
+
+A `library` op calls a target of the runtime (`attrs["target"]`, see native/gemm.cc, conv.cc, sort.cc, …)
+or an XLA FFI handler (`attrs["ffi"]`); `attrs["attrs"]` are the call's own attributes, a region is a function that the
+call gets compiled (a sort's comparator).
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ferrule.errors import Unsupported
+from ferrule.ir import Block, ConvDims, DotDims, DType, Op, Tensor, Value, rewrite
+
+Matcher = Callable[[Block, Op, list[Value]], Sequence[Value] | None]
+MATCHERS: dict[str, Matcher] = {}
+
+
+def match(block: Block) -> Block:
+    """Replaces dots, convolutions, sorts, FFTs, factorizations and custom calls by library ops."""
+    return rewrite(
+        block, lambda out, op, operands: MATCHERS[op.name](out, op, operands) if op.name in MATCHERS else None
+    )
+
+
+def matcher(*names: str) -> Callable[[Matcher], Matcher]:
+    def attach(function: Matcher) -> Matcher:
+        MATCHERS.update(dict.fromkeys(names, function))
+        return function
+
+    return attach
+
+
+def library(
+    out: Block, op: Op, target: str, operands: Sequence[Value], attrs: dict[str, Any], regions: Sequence[Block] = ()
+) -> Sequence[Value]:
+    """Adds a call of a runtime target that gives the results of `op`."""
+    about = {"target": target, "ffi": False, "attrs": attrs}
+    return out.add("library", operands, [r.type for r in op.results], about, regions, op.loc).results
+
+
+# --- matrix products --------------------------------------------------------------------------------------------
+def strides_of(shape: Sequence[int]) -> tuple[int, ...]:
+    """Row-major strides in elements."""
+    strides, step = [0] * len(shape), 1
+    for d in reversed(range(len(shape))):
+        strides[d], step = step, step * max(1, shape[d])
+    return tuple(strides)
+
+
+def _join(dims: Sequence[int], shape: Sequence[int], strides: Sequence[int]) -> tuple[int, int] | None:
+    """Size and stride of the dimensions read as one (first slowest), or None when no single stride walks them."""
+    size, stride = 1, 0
+    for d in reversed(dims):
+        if shape[d] == 1:
+            continue
+        if size == 1:
+            size, stride = shape[d], strides[d]
+        elif strides[d] == stride * size:
+            size *= shape[d]
+        else:
+            return None
+    return size, stride
+
+
+class _Side:
+    """One operand of a dot: its dimensions in the groups batch, free, contracting, looked at through transposes."""
+
+    def __init__(self, value: Value, batch: Sequence[int], contract: Sequence[int]) -> None:
+        free = [d for d in range(len(value.shape)) if d not in batch and d not in contract]
+        self.value, self.batch, self.contract, self.free = value, list(batch), list(contract), free
+        while (op := self.value.op) is not None and op.name == "transpose":
+            order = op.attrs["permutation"]
+            self.value = op.operands[0]
+            self.batch, self.contract, self.free = (
+                [order[d] for d in g] for g in (self.batch, self.contract, self.free)
+            )
+
+    def view(self) -> tuple[tuple[int, int], ...] | None:
+        """(size, stride) of batch, free and contracting, or None when the memory order does not allow it."""
+        shape, strides = self.value.shape, strides_of(self.value.shape)
+        parts = [_join(g, shape, strides) for g in (self.batch, self.free, self.contract)]
+        return None if any(p is None for p in parts) else tuple(parts)  # type: ignore[arg-type]
+
+    def make_dense(self, out: Block, op: Op) -> None:
+        order = tuple(self.batch + self.free + self.contract)
+        type = Tensor(tuple(self.value.shape[d] for d in order), self.value.dtype)
+        self.value = out.add("transpose", [self.value], [type], {"permutation": order}, (), op.loc).result
+        b, f = len(self.batch), len(self.free)
+        self.batch, self.free = list(range(b)), list(range(b, b + f))
+        self.contract = list(range(b + f, len(order)))
+
+
+def _cast(out: Block, value: Value, dtype: DType, op: Op) -> Value:
+    if value.dtype == dtype:
+        return value
+    return out.add("convert", [value], [Tensor(value.shape, dtype)], {}, (), op.loc).result
+
+
+@matcher("dot_general", "dot")
+def _dot(out: Block, op: Op, operands: list[Value]) -> Sequence[Value] | None:
+    lhs, rhs = operands
+    if op.name == "dot":
+        dims = DotDims((), (), (len(lhs.shape) - 1,), (0,))
+    else:
+        dims = op.attrs["dot_dimension_numbers"]
+    if lhs.dtype != rhs.dtype:
+        lhs, rhs = (_cast(out, v, op.result.dtype, op) for v in (lhs, rhs))
+    a = _Side(lhs, dims.lhs_batching_dimensions, dims.lhs_contracting_dimensions)
+    b = _Side(rhs, dims.rhs_batching_dimensions, dims.rhs_contracting_dimensions)
+    # The order of the contracted dimensions is free as long as both sides agree: take the left operand's memory order.
+    order = sorted(range(len(a.contract)), key=lambda i: a.contract[i])
+    a.contract, b.contract = ([side.contract[i] for i in order] for side in (a, b))
+    for side in (a, b):
+        if side.view() is None:
+            side.make_dense(out, op)
+    (batch, a_batch), (m, a_row), (k, a_col) = a.view()  # type: ignore[misc]
+    (_, b_batch), (n, b_col), (_, b_row) = b.view()  # type: ignore[misc]
+    batch = 1
+    for d in a.batch:
+        batch *= a.value.shape[d]
+    m, n, k = (_product(s.value.shape, g) for s, g in ((a, a.free), (b, b.free), (a, a.contract)))
+    attrs = {
+        **{"batch": batch, "m": m, "n": n, "k": k},
+        "a_strides": (a_batch, a_row, a_col),
+        "b_strides": (b_batch, b_row, b_col),
+    }
+    return library(out, op, "gemm", [a.value, b.value], attrs)
+
+
+def _product(shape: Sequence[int], dims: Sequence[int]) -> int:
+    size = 1
+    for d in dims:
+        size *= shape[d]
+    return size
+
+
+@matcher("convolution")
+def _convolution(out: Block, op: Op, operands: list[Value]) -> Sequence[Value]:
+    dims: ConvDims = op.attrs["dimension_numbers"]
+    rank = len(dims.input_spatial_dimensions)
+    padding = op.attrs.get("padding") or ((0, 0),) * rank
+    attrs = {
+        "window_strides": tuple(op.attrs.get("window_strides") or (1,) * rank),
+        "padding": tuple(int(p) for pair in padding for p in pair),
+        "lhs_dilation": tuple(op.attrs.get("lhs_dilation") or (1,) * rank),
+        "rhs_dilation": tuple(op.attrs.get("rhs_dilation") or (1,) * rank),
+        "window_reversal": tuple(int(r) for r in op.attrs.get("window_reversal") or (0,) * rank),
+        "feature_group_count": int(op.attrs.get("feature_group_count", 1)),
+        "batch_group_count": int(op.attrs.get("batch_group_count", 1)),
+        **{name: getattr(dims, name) for name in ConvDims.__dataclass_fields__},
+    }
+    lhs, rhs = operands
+    if lhs.dtype != rhs.dtype:
+        lhs, rhs = (_cast(out, v, op.result.dtype, op) for v in (lhs, rhs))
+    return library(out, op, "conv", [lhs, rhs], attrs)
+
+
+# --- sort, FFT, factorizations ----------------------------------------------------------------------------------
+@matcher("sort")
+def _sort(out: Block, op: Op, operands: list[Value]) -> Sequence[Value]:
+    rank = len(operands[0].shape)
+    if rank == 0:
+        return operands
+    attrs = {
+        "dimension": int(op.attrs.get("dimension", -1)) % rank,
+        "is_stable": bool(op.attrs.get("is_stable", False)),
+    }
+    return library(out, op, "sort", operands, attrs | _recognise(op.regions[0]), [op.regions[0]])
+
+
+def _recognise(block: Block) -> dict[str, Any]:
+    """The key of a comparator that compares one operand by < or >; empty when it does something else."""
+    compare = block.results[0].op
+    if compare is None or compare.name != "compare":
+        return {}
+    order = {"LT": "lt", "GT": "gt"}.get(compare.attrs["comparison_direction"])
+    left, right = compare.operands
+    if order is None:
+        return {}
+    kind = compare.attrs.get("compare_type")
+    if left.op is None and right.op is None and left.dtype.kind != "complex":
+        i, j = left.index, right.index
+        if left in block.args and right in block.args and i // 2 == j // 2 and i != j:
+            flip = i > j
+            order = order if not flip else {"lt": "gt", "gt": "lt"}[order]
+            total = left.dtype.is_float and kind == "TOTALORDER"
+            if left.dtype.is_float and not total:
+                return {}  # a plain < on floats is no order for NaN: leave it to the comparator itself
+            return {"key": i // 2, "order": order, "total": bool(total), "total_canonical": False}
+        return {}
+    a, b = _canonical(left), _canonical(right)
+    if kind == "TOTALORDER" and a is not None and b is not None and a in block.args and b in block.args:
+        if a.index // 2 == b.index // 2 and a.index < b.index:
+            return {"key": a.index // 2, "order": order, "total": False, "total_canonical": True}
+    return {}
+
+
+def _canonical(value: Value) -> Value | None:
+    """x, when `value` is x with -0 made +0 and every NaN made the same, as lax.sort does; else None."""
+    from ferrule.passes.simplify import splat
+
+    outer = value.op
+    if outer is None or outer.name != "select":
+        return None
+    test, yes, no = outer.operands
+    nan = splat(yes)
+    if nan is None or nan == nan or test.op is None or test.op.name != "compare":
+        return None
+    if test.op.attrs["comparison_direction"] != "NE" or test.op.operands[0] is not test.op.operands[1]:
+        return None
+    inner = no.op
+    if inner is None or inner.name != "select":
+        return None
+    zero_test, zero, x = inner.operands
+    if splat(zero) is None or splat(zero) != 0 or zero_test.op is None or zero_test.op.name != "compare":
+        return None
+    if zero_test.op.attrs["comparison_direction"] != "EQ" or zero_test.op.operands[0] is not x:
+        return None
+    against = splat(zero_test.op.operands[1])
+    checked = test.op.operands[0]
+    return x if against is not None and against == 0 and checked in (x, no) else None
+
+
+@matcher("fft")
+def _fft(out: Block, op: Op, operands: list[Value]) -> Sequence[Value]:
+    return library(out, op, "fft", operands, {"type": op.attrs["fft_type"], "length": tuple(op.attrs["fft_length"])})
+
+
+@matcher("cholesky")
+def _cholesky(out: Block, op: Op, operands: list[Value]) -> Sequence[Value]:
+    return library(out, op, "cholesky", operands, {"lower": bool(op.attrs.get("lower", False))})
+
+
+@matcher("triangular_solve")
+def _triangular_solve(out: Block, op: Op, operands: list[Value]) -> Sequence[Value]:
+    attrs = {k: bool(op.attrs[k]) for k in ("left_side", "lower", "unit_diagonal")}
+    return library(out, op, "triangular_solve", operands, attrs | {"transpose_a": op.attrs["transpose_a"]})
+
+
+@matcher("top_k")
+def _top_k(out: Block, op: Op, operands: list[Value]) -> Sequence[Value]:
+    return library(out, op, "topk", operands, {"k": int(op.attrs.get("k", op.results[0].shape[-1]))})
+
+
+# --- custom calls -----------------------------------------------------------------------------------------------
+# Targets of the runtime itself that a program may call by name.
+BUILTIN = ("ferrule.python_callback",)
+# Custom calls that are only hints to a partitioner or a memory planner: on one device with one memory, the identity.
+IDENTITY = ("Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "annotate_device_placement", "MoveToDevice")
+
+
+@matcher("custom_call")
+def _custom_call(out: Block, op: Op, operands: list[Value]) -> Sequence[Value]:
+    target = op.attrs["call_target_name"]
+    if target in IDENTITY:
+        return operands
+    config = op.attrs.get("backend_config")
+    typed = config if isinstance(config, dict) else {}
+    version = int(op.attrs.get("api_version", 1))
+    if target not in BUILTIN and version != 4:
+        near = difflib.get_close_matches(target, BUILTIN + IDENTITY, 1)
+        raise Unsupported(
+            f"custom call {target!r} with API version {version} is not supported",
+            where=op.loc,
+            why="Ferrule calls XLA FFI handlers (API version 4) and its own targets "
+            f"({', '.join(BUILTIN + IDENTITY)}){'; did you mean ' + near[0] + '?' if near else ''}",
+            fix="register the handler with jax.ffi.register_ffi_target(name, capsule, platform=…) and call it with "
+            "jax.ffi.ffi_call",
+        )
+    reads = [v for v in operands if isinstance(v.type, Tensor)]
+    about = {
+        **{"target": target, "ffi": target not in BUILTIN, "attrs": typed},
+        "has_side_effect": bool(op.attrs.get("has_side_effect", False)),
+        "aliases": op.attrs.get("output_operand_aliases") or (),
+    }
+    return out.add("library", reads, [r.type for r in op.results], about, (), op.loc).results

@@ -1,0 +1,319 @@
+"""Simplify: algebra, constants, common subexpressions, dead code, shape ops; repeated until nothing changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ferrule.ir import Block, Op, Tensor, Value, rewrite
+from ferrule.ops import OPS
+
+# Folding evaluates ops with NumPy; larger results are cheaper to compute than to carry as constants.
+FOLD_ELEMENTS = 1024
+# Ops whose every execution matters, or whose result is not a function of their operands.
+EFFECTS = frozenset({"infeed", "outfeed", "send", "recv", "rng"})
+_BOUNDARIES = frozenset({"while", "case", "if", "library", "custom_call", "fusion", "optimization_barrier"})
+
+Rule = Callable[[Block, Op, list[Value]], Value | None]
+RULES: dict[str, Rule] = {}
+
+
+def simplify(block: Block, rounds: int = 8) -> Block:
+    """Returns an equivalent block; at most `rounds` sweeps."""
+    for _ in range(rounds):
+        changes = _Sweep()
+        block = eliminate_dead_code(rewrite(block, changes.rule))
+        if not changes.count:
+            break
+    return block
+
+
+def has_effects(op: Op) -> bool:
+    """True when the op must be kept although nobody reads its results."""
+    if op.name in EFFECTS or (op.name in ("custom_call", "library") and op.attrs.get("has_side_effect")):
+        return True
+    return any(has_effects(inner) for region in op.regions for inner in region.ops)
+
+
+def eliminate_dead_code(block: Block) -> Block:
+    """Drops, in place, the ops that nobody reads; `block` must not be shared."""
+    live: set[Value] = set(block.results)
+    _sweep_dead(block, live)
+    return block
+
+
+def _sweep_dead(block: Block, live: set[Value]) -> None:
+    kept = []
+    for op in reversed(block.ops):
+        if not has_effects(op) and not any(r in live for r in op.results):
+            continue
+        kept.append(op)
+        live.update(op.operands)
+        for region in op.regions:
+            live.update(region.results)
+            _sweep_dead(region, live)
+    block.ops = kept[::-1]
+
+
+class _Sweep:
+    """One pass over the block. The tables of common subexpressions are per block, nested ones see the outer ones."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.seen: dict[Block, dict[Any, list[Value]]] = {}
+
+    def rule(self, out: Block, op: Op, operands: list[Value]) -> Sequence[Value] | None:
+        if op.name == "while":
+            return self._invariant_carries(out, op, operands)
+        if op.name in ("case", "if"):
+            return self._known_branch(out, op, operands)
+        rule = RULES.get(op.name)
+        if rule and (new := rule(out, op, operands)) is not None:
+            self.count += 1
+            return [new]
+        if (folded := _fold(out, op, operands)) is not None:
+            self.count += 1
+            return folded
+        if op.regions or op.name in _BOUNDARIES or has_effects(op):
+            return None
+        key = (op.name, tuple(operands), _freeze(op.attrs), tuple(r.type for r in op.results))
+        table = self.seen.setdefault(out, {})
+        if key in table:
+            self.count += 1
+            return table[key]
+        table[key] = out.add(op.name, operands, [r.type for r in op.results], op.attrs, (), op.loc).results
+        return table[key]
+
+    def _invariant_carries(self, out: Block, op: Op, operands: list[Value]) -> Sequence[Value] | None:
+        """A value that a loop only hands on is not carried: the body reads the outer value instead."""
+        cond, body = op.regions
+        fixed = {i for i, arg in enumerate(body.args) if body.results[i] is arg}
+        if not fixed:
+            return None
+        self.count += 1
+        moving = [i for i in range(len(operands)) if i not in fixed]
+        regions = []
+        for region in (cond, body):
+            env = {region.args[i]: operands[i] for i in fixed}
+            slim = Block(region.args[i].type for i in moving)
+            env.update(zip((region.args[i] for i in moving), slim.args, strict=True))
+            for inner in region.ops:
+                nested = [rewrite(r, lambda *_: None, env) for r in inner.regions]
+                reads = [env.get(v, v) for v in inner.operands]
+                copy = slim.add(inner.name, reads, [r.type for r in inner.results], inner.attrs, nested, inner.loc)
+                env.update(zip(inner.results, copy.results, strict=True))
+            results = region.results if region is cond else [region.results[i] for i in moving]
+            slim.results = [env.get(v, v) for v in results]
+            regions.append(slim)
+        starts = [operands[i] for i in moving]
+        if not moving and not has_effects(op):
+            return operands
+        new = out.add("while", starts, [v.type for v in starts], op.attrs, regions, op.loc)
+        carried = dict(zip(moving, new.results, strict=True))
+        return [carried.get(i, operands[i]) for i in range(len(operands))]
+
+    def _known_branch(self, out: Block, op: Op, operands: list[Value]) -> Sequence[Value] | None:
+        """A branch on a constant is inlined."""
+        from ferrule.ir import inline
+
+        chosen = constant(operands[0])
+        if chosen is None:
+            return None
+        self.count += 1
+        index = int(chosen.reshape(-1)[0])
+        if op.name == "if":
+            region = op.regions[0 if index else 1]
+        else:
+            region = op.regions[index if 0 <= index < len(op.regions) else -1]
+        return inline(out, region, [])
+
+
+def _freeze(value: Any) -> Any:
+    if isinstance(value, dict):
+        return tuple((k, _freeze(v)) for k, v in value.items())
+    if isinstance(value, (list, tuple)):
+        return tuple(_freeze(v) for v in value)
+    if isinstance(value, np.ndarray):
+        if value.size > 1 and not any(value.strides):
+            return (value.shape, value.dtype.str, value.dtype.name, value.reshape(-1)[:1].tobytes())
+        return (value.shape, value.dtype.name, value.tobytes())
+    if isinstance(value, float):
+        return value.hex()
+    return value
+
+
+def constant(value: Value) -> np.ndarray | None:
+    """The array when `value` is a constant."""
+    return value.op.attrs["value"] if value.op is not None and value.op.name == "constant" else None
+
+
+def splat(value: Value) -> Any | None:
+    """The one element (a NumPy scalar) when `value` is a constant with equal elements."""
+    array = constant(value)
+    if array is None or array.size == 0 or (array.size > 1 and any(array.strides)):
+        return None
+    return array.reshape(-1)[0] if array.ndim else array[()]
+
+
+def _constant(out: Block, array: np.ndarray, like: Op) -> Value:
+    return out.add("constant", [], [like.results[0].type], {"value": array}, (), like.loc).result
+
+
+def _splat(out: Block, element: Any, op: Op) -> Value:
+    return _constant(out, np.broadcast_to(np.asarray(element), op.result.shape), op)
+
+
+_SPLAT_KEEPS = frozenset({"reshape", "transpose", "slice", "reverse", "broadcast_in_dim", "dynamic_slice"})
+
+
+def _fold(out: Block, op: Op, operands: list[Value]) -> list[Value] | None:
+    definition = OPS.get(op.name)
+    if definition is None or definition.evaluate is None or not operands or op.regions or op.name in _BOUNDARIES:
+        return None
+    if has_effects(op) or not all(isinstance(r.type, Tensor) for r in op.results):
+        return None
+    if op.name in _SPLAT_KEEPS and (element := splat(operands[0])) is not None:
+        return [_splat(out, element, op)]
+    if definition.elementwise:
+        elements = [splat(v) for v in operands]
+        if all(e is not None for e in elements):
+            arrays = [np.asarray(e) for e in elements]
+            probe = _scalar_op(op, operands)
+            (value,) = definition.evaluate(probe, arrays, _no_region)
+            return [_splat(out, np.asarray(value, dtype=op.result.dtype.numpy).reshape(()), op)]
+    if any(r.type.size > FOLD_ELEMENTS for r in op.results):  # type: ignore[union-attr]
+        return None
+    arrays = [constant(v) for v in operands]  # type: ignore[misc]
+    if any(a is None or a.size > FOLD_ELEMENTS for a in arrays):
+        return None
+    values = definition.evaluate(_with_operands(op, operands), arrays, _no_region)
+    return [
+        out.add("constant", [], [r.type], {"value": np.asarray(v, r.dtype.numpy).reshape(r.shape)}, (), op.loc).result
+        for r, v in zip(op.results, values, strict=True)
+    ]
+
+
+def _no_region(*_: Any) -> list[np.ndarray]:
+    raise AssertionError("ops with regions are not folded")
+
+
+def _with_operands(op: Op, operands: list[Value]) -> Op:
+    return Op(op.name, operands, [r.type for r in op.results], op.attrs, (), op.loc)
+
+
+def _scalar_op(op: Op, operands: list[Value]) -> Op:
+    scalars = [Value(Tensor((), v.dtype)) for v in operands]
+    return Op(op.name, scalars, [Tensor((), op.result.dtype)], op.attrs, (), op.loc)
+
+
+# --- rules by op ------------------------------------------------------------------------------------------------
+def rule(*names: str) -> Callable[[Rule], Rule]:
+    def attach(function: Rule) -> Rule:
+        RULES.update(dict.fromkeys(names, function))
+        return function
+
+    return attach
+
+
+@rule("convert", "reshape", "bitcast_convert", "broadcast_in_dim", "slice", "copy")
+def _same_type(out: Block, op: Op, operands: list[Value]) -> Value | None:
+    source = operands[0]
+    if source.type == op.result.type and op.name != "slice":
+        dims = op.attrs.get("broadcast_dimensions")
+        if dims is None or tuple(dims) == tuple(range(len(dims))):
+            return source
+    if op.name == "slice" and source.type == op.result.type:
+        return source
+    inner = source.op
+    if op.name == "reshape" and inner is not None and inner.name == "reshape":
+        return out.add("reshape", inner.operands, [op.result.type], {}, (), op.loc).result
+    if op.name == "broadcast_in_dim" and inner is not None and inner.name == "broadcast_in_dim":
+        dims = tuple(op.attrs["broadcast_dimensions"][d] for d in inner.attrs["broadcast_dimensions"])
+        attrs = {"broadcast_dimensions": dims}
+        return out.add("broadcast_in_dim", inner.operands, [op.result.type], attrs, (), op.loc).result
+    return None
+
+
+@rule("transpose")
+def _transpose(out: Block, op: Op, operands: list[Value]) -> Value | None:
+    (source,), order = operands, tuple(op.attrs["permutation"])
+    if order == tuple(range(len(order))):
+        return source
+    inner = source.op
+    if inner is not None and inner.name == "transpose":
+        joined = tuple(inner.attrs["permutation"][d] for d in order)
+        return out.add("transpose", inner.operands, [op.result.type], {"permutation": joined}, (), op.loc).result
+    # Only unit dimensions move: the elements stay where they are.
+    if [d for d in order if source.shape[d] != 1] == [d for d in range(len(order)) if source.shape[d] != 1]:
+        return out.add("reshape", [source], [op.result.type], {}, (), op.loc).result
+    return None
+
+
+@rule("concatenate")
+def _concatenate(out: Block, op: Op, operands: list[Value]) -> Value | None:
+    parts = [v for v in operands if v.type.size]  # type: ignore[union-attr]
+    if len(parts) == 1:
+        return parts[0]
+    if parts and len(parts) < len(operands):
+        return out.add("concatenate", parts, [op.result.type], op.attrs, (), op.loc).result
+    return None
+
+
+@rule("select")
+def _select(out: Block, op: Op, operands: list[Value]) -> Value | None:
+    pred, yes, no = operands
+    chosen = splat(pred)
+    if chosen is not None:
+        return yes if bool(chosen) else no
+    return yes if yes is no else None
+
+
+@rule("pad")
+def _pad(out: Block, op: Op, operands: list[Value]) -> Value | None:
+    amounts = (op.attrs["edge_padding_low"], op.attrs["edge_padding_high"], op.attrs["interior_padding"])
+    return operands[0] if not any(any(a) for a in amounts) else None
+
+
+def _is(value: Value, number: float) -> bool:
+    element = splat(value)
+    return element is not None and bool(element == number)
+
+
+@rule("multiply")
+def _multiply(out: Block, op: Op, operands: list[Value]) -> Value | None:
+    a, b = operands
+    if _is(b, 1):
+        return a
+    if _is(a, 1):
+        return b
+    return None
+
+
+@rule("add", "subtract")
+def _add(out: Block, op: Op, operands: list[Value]) -> Value | None:
+    a, b = operands
+    # x + 0.0 is not x for x = -0.0, so floats stay.
+    if op.result.dtype.is_int:
+        if _is(b, 0):
+            return a
+        if op.name == "add" and _is(a, 0):
+            return b
+    return None
+
+
+@rule("and", "or")
+def _logic(out: Block, op: Op, operands: list[Value]) -> Value | None:
+    if op.result.dtype.kind != "bool":
+        return None
+    for this, other in (operands, operands[::-1]):
+        known = splat(this)
+        if known is not None:
+            return other if bool(known) == (op.name == "and") else this
+    return None
+
+
+@rule("divide")
+def _divide(out: Block, op: Op, operands: list[Value]) -> Value | None:
+    return operands[0] if _is(operands[1], 1) else None
