@@ -1,0 +1,193 @@
+#include "topology.h"
+
+#include <thread>
+
+#include "entry.h"
+#include "platform.h"
+
+namespace ferrule {
+
+uint64_t Hash(std::string_view bytes, uint64_t seed) {
+  for (unsigned char c : bytes) seed = (seed ^ c) * 0x100000001b3u;
+  return seed;
+}
+
+DeviceDescription::DeviceDescription(int id, int process_index)
+    : id(id),
+      process_index(process_index),
+      kind("cpu"),
+      text("FerruleCpuDevice(id=" + std::to_string(id) + ", process_index=" + std::to_string(process_index) + ")") {
+  attributes_.Add("target", std::string("cpu"));
+  attributes_.Add("core_count", static_cast<int64_t>(std::thread::hardware_concurrency()));
+}
+
+Topology::Topology(std::string platform_name, std::string platform_version, std::string target, int num_devices)
+    : platform_name(std::move(platform_name)),
+      platform_version(std::move(platform_version)),
+      target(std::move(target)) {
+  for (int i = 0; i < num_devices; ++i) pointers_.push_back(new DeviceDescription(i, 0));
+  attributes_.Add("target", this->target);
+  attributes_.Add("num_devices", static_cast<int64_t>(num_devices));
+}
+
+Topology::~Topology() {
+  for (DeviceDescription* description : pointers_) delete description;
+}
+
+namespace {
+constexpr std::string_view kTopologyMagic = "FERRULE-TOPOLOGY-1\n";
+}
+
+std::string Topology::Serialize() const {
+  return std::string(kTopologyMagic) + platform_name + "\n" + platform_version + "\n" + target + "\n" +
+         std::to_string(pointers_.size()) + "\n";
+}
+
+Result<Ref<Topology>> Topology::Deserialize(std::string_view bytes) {
+  if (!bytes.starts_with(kTopologyMagic)) {
+    return InvalidArgument("these bytes are not a Ferrule topology of this version");
+  }
+  bytes.remove_prefix(kTopologyMagic.size());
+  std::vector<std::string> lines;
+  for (size_t end; (end = bytes.find('\n')) != std::string_view::npos; bytes.remove_prefix(end + 1)) {
+    lines.emplace_back(bytes.substr(0, end));
+  }
+  if (lines.size() != 4) return InvalidArgument("the serialized Ferrule topology is damaged");
+  auto count = ParseNumber(lines[3], "the topology's device count");
+  if (!count.ok()) return count.status();
+  FERRULE_RETURN_IF_ERROR(CheckDeviceCount(*count));
+  return Ref<Topology>::Make(lines[0], lines[1], lines[2], static_cast<int>(*count));
+}
+
+uint64_t Topology::Fingerprint() const { return Hash(Serialize()); }
+
+namespace api {
+
+Status PJRT_TopologyDescription_Create(PJRT_TopologyDescription_Create_Args& args) {
+  auto options = Options::Parse(args.create_options, args.num_options, {"num_devices", "platform_name", "target"},
+                                "PJRT_TopologyDescription_Create");
+  if (!options.ok()) return options.status();
+  // The name is `[target][:devices]`, e.g. "cpu:8".
+  std::string_view name = Text(args.topology_name, args.topology_name_size);
+  int64_t devices = 1;
+  if (const size_t colon = name.find(':'); colon != std::string_view::npos) {
+    auto number = ParseNumber(name.substr(colon + 1), "the device count in a topology's name");
+    if (!number.ok()) return number.status();
+    devices = *number;
+    name = name.substr(0, colon);
+  }
+  auto count = options->Int("num_devices", devices);
+  if (!count.ok()) return count.status();
+  FERRULE_RETURN_IF_ERROR(CheckDeviceCount(*count));
+  auto platform = options->String("platform_name", PlatformName());
+  if (!platform.ok()) return platform.status();
+  auto wanted = options->String("target", "");
+  if (!wanted.ok()) return wanted.status();
+  if (wanted->empty() && !name.empty() && name != *platform && name != "ferrule") *wanted = std::string(name);
+  auto target = ChooseTarget(*wanted, *platform);
+  if (!target.ok()) return target.status();
+  args.topology = To(Ref<Topology>::Make(*platform, PlatformVersion(), *target, static_cast<int>(*count)).release());
+  return {};
+}
+
+Status PJRT_TopologyDescription_Destroy(PJRT_TopologyDescription_Destroy_Args& args) {
+  From(args.topology)->Release();
+  return {};
+}
+
+Status PJRT_TopologyDescription_PlatformName(PJRT_TopologyDescription_PlatformName_Args& args) {
+  const std::string& name = From(args.topology)->platform_name;
+  args.platform_name = name.c_str();
+  args.platform_name_size = name.size();
+  return {};
+}
+
+Status PJRT_TopologyDescription_PlatformVersion(PJRT_TopologyDescription_PlatformVersion_Args& args) {
+  const std::string& version = From(args.topology)->platform_version;
+  args.platform_version = version.c_str();
+  args.platform_version_size = version.size();
+  return {};
+}
+
+Status PJRT_TopologyDescription_GetDeviceDescriptions(PJRT_TopologyDescription_GetDeviceDescriptions_Args& args) {
+  const auto& devices = From(args.topology)->devices();
+  args.descriptions = reinterpret_cast<PJRT_DeviceDescription* const*>(devices.data());
+  args.num_descriptions = devices.size();
+  return {};
+}
+
+Status PJRT_TopologyDescription_Serialize(PJRT_TopologyDescription_Serialize_Args& args) {
+  auto* bytes = new std::string(From(args.topology)->Serialize());
+  args.serialized_bytes = bytes->data();
+  args.serialized_bytes_size = bytes->size();
+  args.serialized_topology = reinterpret_cast<PJRT_SerializedTopology*>(bytes);
+  args.serialized_topology_deleter = [](PJRT_SerializedTopology* t) { delete reinterpret_cast<std::string*>(t); };
+  return {};
+}
+
+Status PJRT_TopologyDescription_Deserialize(PJRT_TopologyDescription_Deserialize_Args& args) {
+  auto topology = Topology::Deserialize(Text(args.serialized_topology, args.serialized_topology_size));
+  if (!topology.ok()) return topology.status();
+  args.topology = To(topology->release());
+  return {};
+}
+
+Status PJRT_TopologyDescription_Attributes(PJRT_TopologyDescription_Attributes_Args& args) {
+  const Attributes& attributes = From(args.topology)->attributes();
+  args.attributes = attributes.data();
+  args.num_attributes = attributes.size();
+  return {};
+}
+
+Status PJRT_TopologyDescription_Fingerprint(PJRT_TopologyDescription_Fingerprint_Args& args) {
+  args.fingerprint = From(args.topology)->Fingerprint();
+  return {};
+}
+
+Status PJRT_TopologyDescription_GetMemorySpaceKindIds(PJRT_TopologyDescription_GetMemorySpaceKindIds_Args& args) {
+  static constexpr int kIds[kNumMemoryKinds] = {0, 1, 2};
+  args.memory_space_kind_ids = kIds;
+  args.num_memory_space_kind_ids = kNumMemoryKinds;
+  return {};
+}
+
+Status PJRT_DeviceDescription_Id(PJRT_DeviceDescription_Id_Args& args) {
+  args.id = From(args.device_description)->id;
+  return {};
+}
+
+Status PJRT_DeviceDescription_ProcessIndex(PJRT_DeviceDescription_ProcessIndex_Args& args) {
+  args.process_index = From(args.device_description)->process_index;
+  return {};
+}
+
+Status PJRT_DeviceDescription_Attributes(PJRT_DeviceDescription_Attributes_Args& args) {
+  const Attributes& attributes = From(args.device_description)->attributes();
+  args.attributes = attributes.data();
+  args.num_attributes = attributes.size();
+  return {};
+}
+
+Status PJRT_DeviceDescription_Kind(PJRT_DeviceDescription_Kind_Args& args) {
+  const std::string& kind = From(args.device_description)->kind;
+  args.device_kind = kind.c_str();
+  args.device_kind_size = kind.size();
+  return {};
+}
+
+Status PJRT_DeviceDescription_DebugString(PJRT_DeviceDescription_DebugString_Args& args) {
+  const std::string& text = From(args.device_description)->text;
+  args.debug_string = text.c_str();
+  args.debug_string_size = text.size();
+  return {};
+}
+
+Status PJRT_DeviceDescription_ToString(PJRT_DeviceDescription_ToString_Args& args) {
+  const std::string& text = From(args.device_description)->text;
+  args.to_string = text.c_str();
+  args.to_string_size = text.size();
+  return {};
+}
+
+}  // namespace api
+}  // namespace ferrule

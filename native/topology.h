@@ -1,0 +1,54 @@
+// What devices there are, without the devices: descriptions, and the topology that lists them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "handles.h"
+#include "named_value.h"
+#include "ref.h"
+#include "status.h"
+
+namespace ferrule {
+
+// The kinds of memory that every device has, in the order of their kind ids; the first is the default.
+inline constexpr const char* kMemoryKinds[] = {"device", "pinned_host", "unpinned_host"};
+inline constexpr int kNumMemoryKinds = 3;
+
+class DeviceDescription {
+ public:
+  DeviceDescription(int id, int process_index);
+
+  const int id, process_index;
+  const std::string kind, text;  // text: what people see
+  const Attributes& attributes() const { return attributes_; }
+
+ private:
+  Attributes attributes_;
+};
+
+class Topology : public RefCounted {
+ public:
+  Topology(std::string platform_name, std::string platform_version, std::string target, int num_devices);
+
+  const std::string platform_name, platform_version, target;
+  const std::vector<DeviceDescription*>& devices() const { return pointers_; }
+  const Attributes& attributes() const { return attributes_; }
+
+  std::string Serialize() const;
+  static Result<Ref<Topology>> Deserialize(std::string_view bytes);
+  // Equal for topologies for which the same code is made.
+  uint64_t Fingerprint() const;
+
+ private:
+  ~Topology() override;
+
+  std::vector<DeviceDescription*> pointers_;
+  Attributes attributes_;
+};
+
+// 64-bit FNV-1a; `seed` chains.
+uint64_t Hash(std::string_view bytes, uint64_t seed = 0xcbf29ce484222325u);
+
+}  // namespace ferrule
