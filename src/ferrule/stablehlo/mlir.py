@@ -64,7 +64,7 @@ def _parse(code: bytes, context: Any) -> Any:
 
 def convert(code: bytes, format: str, steps: list[str]) -> bytes:
     """Returns a portable artifact of the program after the named steps."""
-    from jaxlib import _jax
+    from jaxlib import _jax  # type: ignore[attr-defined]
     from jaxlib.mlir import ir
     from jaxlib.mlir.passmanager import PassManager
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from ferrule.errors import InvalidArgument
@@ -18,12 +18,12 @@ WireValue = int | bytes
 
 @dataclass(frozen=True)
 class CompileOptions:
-    """What matters of the options; `device_assignment[replica][partition]` are global device ids."""
+    """What matters of the options; `device_assignment` holds global device ids, replica by replica."""
 
     num_replicas: int = 1
     num_partitions: int = 1
     device_ordinal: int = -1
-    device_assignment: tuple[tuple[int, ...], ...] = ()
+    device_assignment: tuple[int, ...] = ()
     portable: bool = False
     tupled_arguments: bool = False
     use_spmd_partitioning: bool = False
@@ -32,7 +32,7 @@ class CompileOptions:
     propagate_to_outputs: tuple[bool, ...] = ()
     process_index: int = 0
     process_count: int = 1
-    overrides: Mapping[str, OptionValue] = field(default_factory=dict)
+    user: Mapping[str, OptionValue] = field(default_factory=dict)
 
 
 def _bad(message: str, at: int, why: str) -> InvalidArgument:
@@ -92,7 +92,8 @@ def _packed(value: WireValue, message: str) -> list[int]:
     return found
 
 
-def _assignment(data: bytes) -> tuple[tuple[int, ...], ...]:
+def _assignment(data: bytes) -> tuple[int, ...]:
+    """The proto has a list of replicas' devices per partition; the result goes replica by replica."""
     columns: list[list[int]] = []
     for number, value in fields(data, "DeviceAssignmentProto"):
         if number == 3 and isinstance(value, bytes):
@@ -103,7 +104,7 @@ def _assignment(data: bytes) -> tuple[tuple[int, ...], ...]:
             columns.append(ids)
     if len({len(c) for c in columns}) > 1:
         raise InvalidArgument("the device assignment is ragged", why=f"its columns are {columns}")
-    return tuple(zip(*columns, strict=True))
+    return tuple(device for row in zip(*columns, strict=True) for device in row)
 
 
 def _override(data: bytes) -> tuple[str, OptionValue]:
@@ -132,8 +133,8 @@ _BUILD_BOOLS = {6: "use_spmd_partitioning", 19: "use_shardy"}
 _BUILD_LISTS = {12: "propagate_to_outputs", 18: "propagate_to_parameters"}
 
 
-def parse_compile_options(data: bytes, known: Iterable[str] | None = None) -> CompileOptions:
-    """Reads CompileOptionsProto bytes. With `known`, the user's option names must be among these."""
+def parse_options(data: bytes, known: Mapping[str, tuple[type, str]] | None = None) -> CompileOptions:
+    """Reads CompileOptionsProto bytes. With `known` (name → type and help), other user options are refused."""
     found: dict[str, object] = {}
     overrides: dict[str, OptionValue] = {}
     lists: dict[str, list[int]] = {}
@@ -164,14 +165,32 @@ def parse_compile_options(data: bytes, known: Iterable[str] | None = None) -> Co
         if count < 0:
             raise InvalidArgument(f"{key} is {count}", fix="it must be 1 or more")
     if known is not None:
-        _check_names(overrides, list(known))
+        overrides = {name: _checked(name, value, known) for name, value in overrides.items()}
     flags = {key: tuple(bool(v) for v in values) for key, values in lists.items()}
-    return CompileOptions(**found, **flags, overrides=overrides)  # type: ignore[arg-type]
+    return CompileOptions(**found, **flags, user=overrides)  # type: ignore[arg-type]
 
 
-def _check_names(overrides: Mapping[str, OptionValue], known: list[str]) -> None:
-    for name in overrides:
-        if name not in known:
-            near = difflib.get_close_matches(name, known, 1)
-            hint = f"did you mean {near[0]!r}?" if near else f"known options: {', '.join(sorted(known)) or 'none'}"
-            raise InvalidArgument(f"compile option {name!r} is not known", fix=hint)
+_TRUE, _FALSE = {"true", "1", "on", "yes"}, {"false", "0", "off", "no"}
+
+
+def _checked(name: str, value: OptionValue, known: Mapping[str, tuple[type, str]]) -> OptionValue:
+    """The option's value in the type that the table asks for; JAX sends some values as text."""
+    if name not in known:
+        near = difflib.get_close_matches(name, known, 1)
+        hint = f"did you mean {near[0]!r}?" if near else f"known options: {', '.join(sorted(known)) or 'none'}"
+        raise InvalidArgument(f"compile option {name!r} is not known", fix=hint)
+    kind = known[name][0]
+    if kind is bool and isinstance(value, (str, int)) and str(value).lower() in _TRUE | _FALSE:
+        return str(value).lower() in _TRUE
+    if kind is str and isinstance(value, str):
+        return value
+    if kind in (int, float) and not isinstance(value, bool):
+        try:
+            number = kind(value)
+            if kind is float or not isinstance(value, float) or number == value:
+                return number
+        except ValueError:
+            pass
+    raise InvalidArgument(
+        f"compile option {name!r} has the value {value!r}", why=f"it must be of type {kind.__name__}: {known[name][1]}"
+    )

@@ -9,13 +9,23 @@ from __future__ import annotations
 
 from typing import Any
 
-from ferrule.errors import FerruleError, InvalidArgument
+from ferrule.errors import FerruleError, InvalidArgument, Unsupported
 from ferrule.ir import UNKNOWN, Block, Function, Loc, Module, Op, Value
 from ferrule.ir.types import Tensor, Token, Tuple
-from ferrule.stablehlo.bytecode import IR, Container, Cursor, long_varint, malformed, parse
+from ferrule.stablehlo.bytecode import (
+    IR,
+    Container,
+    Cursor,
+    bytecode_version,
+    is_bytecode,
+    long_varint,
+    malformed,
+    parse,
+)
 from ferrule.stablehlo.op_table import OTHER_PROPERTIES, PROPERTIES, finisher
 from ferrule.stablehlo.sdy import Mesh
 from ferrule.stablehlo.tables import DYNAMIC, Foreign, Tables
+from ferrule.stablehlo.text import to_portable
 
 _HAS_ATTRS, _HAS_RESULTS, _HAS_OPERANDS, _HAS_SUCCESSORS, _HAS_REGIONS, _HAS_USES, _HAS_PROPERTIES = (
     *(0x01, 0x02, 0x04, 0x08, 0x10, 0x20, 0x40),
@@ -378,3 +388,47 @@ def _refuse_foreign(module: Module) -> None:
         for value in function.body.args:
             if DYNAMIC in getattr(value.type, "shape", ()):
                 raise Foreign("dynamic", f"an argument of @{function.name}")
+
+
+# Which MLIR passes help with a form that the reader cannot take as it is.
+_STEPS = {
+    **{"dynamic": ["dynamic"], "quantized": ["quantized"], "deprecated": ["deprecated"]},
+    **{"newer": [], "dialect": [], "type": []},
+}
+
+
+def read(code: bytes, format: str = "mlir") -> Module:
+    """Reads a program. `format` is PJRT's name: "mlir" (portable bytecode, other MLIR bytecode, or text), "hlo"…"""
+    code = bytes(code)
+    converted = False
+    if format != "mlir" or not is_bytecode(code) or bytecode_version(code) != 6:
+        code, converted = to_portable(code, format), True
+    tried: set[str] = set()
+    while True:
+        try:
+            return read_bytecode(code)
+        except Foreign as found:
+            steps = _STEPS[found.kind]
+            if found.kind in tried or (converted and not steps):
+                raise Unsupported(
+                    f"{found.what} is not supported",
+                    where=found.where,
+                    why=_WHY[found.kind],
+                    fix=_FIX.get(found.kind, ""),
+                ) from None
+            tried.add(found.kind)
+            code, converted = to_portable(code, "mlir", steps), True
+
+
+_WHY = {
+    "dynamic": "its shape is not known when the program is compiled",
+    "quantized": "MLIR's passes could not turn the quantized values into ordinary arithmetic",
+    "deprecated": "MLIR's passes could not replace it",
+    "newer": "this version of Ferrule does not know it, and neither does the installed jaxlib",
+    "dialect": "it is not StableHLO, and MLIR's passes did not turn it into StableHLO",
+    "type": "Ferrule has no such type",
+}
+_FIX = {
+    "dynamic": "compile for fixed shapes",
+    "newer": "update ferrule, or tell the framework to write an older StableHLO version",
+}
