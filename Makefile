@@ -1,0 +1,44 @@
+# make demo   trains a network on Ferrule          make test   everything that is checked
+# make setup  leaves a ready .venv                 make lint   style and types only
+# PYTHON=/path/to/python3.11 picks the interpreter; without it the first one that is new enough is taken.
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.ready
+JOBS ?= auto
+
+# A change in any of these needs a new install; Python files are seen at once (editable install).
+NATIVE := $(wildcard native/*.cc native/*.h src/ferrule/pjrt/*.py) $(wildcard CMakeLists.txt)
+
+.PHONY: setup demo test lint format clean
+
+setup: $(STAMP)
+
+$(BIN)/python:
+	@tools/make_venv $(VENV) "$(PYTHON)"
+
+$(STAMP): pyproject.toml $(NATIVE) | $(BIN)/python
+	@echo "Installing Ferrule and what it needs into $(VENV) (a few minutes the first time) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check "scikit-build-core>=0.10" "cmake>=3.24" "ninja>=1.11"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --editable ".[test]"
+	@$(BIN)/ferrule doctor
+	@touch $@
+
+demo: setup
+	@JAX_PLATFORMS=ferrule,cpu $(BIN)/python examples/digits.py
+
+test: setup lint
+	@$(BIN)/python -m pytest -q -n $(JOBS)
+
+lint: setup
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check --quiet . || { $(BIN)/ruff format --check .; exit 1; }
+	@$(BIN)/clang-format --dry-run --Werror $(wildcard native/*.cc native/*.h)
+	@$(BIN)/mypy
+
+format: setup
+	@$(BIN)/ruff check --fix --quiet . ; $(BIN)/ruff format --quiet .
+	@$(BIN)/clang-format -i $(wildcard native/*.cc native/*.h)
+
+clean:
+	rm -rf $(VENV) build
