@@ -1,0 +1,14 @@
+// What this machine's processor can do, in LLVM's feature names.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ferrule {
+
+// The names in `features` (comma separated, e.g. "avx2,fma") that this processor or its operating system lacks, or
+// that this version of Ferrule does not know.
+std::vector<std::string> MissingCpuFeatures(std::string_view features);
+
+}  // namespace ferrule

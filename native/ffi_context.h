@@ -1,0 +1,74 @@
+// Ferrule's side of the XLA FFI's opaque types, and the table of functions that handlers call.
+#pragma once
+
+#include <condition_variable>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "ffi.h"
+#include "ffi_abi.h"
+#include "program.h"
+#include "status.h"
+
+namespace ferrule::ffi {
+
+struct Error {
+  Status status;
+};
+
+// Completion of a handler that works asynchronously.
+struct Future {
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool done = false;
+  Status status;
+
+  void Complete(Status result) {
+    std::lock_guard lock(mutex);
+    done = true;
+    status = std::move(result);
+    changed.notify_all();
+  }
+  Status Await() {
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [this] { return done; });
+    return status;
+  }
+};
+
+// An object that a handler made in one stage for the later ones; destroyed by its type's deleter.
+struct State {
+  int64_t type_id = 0;
+  void* object = nullptr;
+
+  State() = default;
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+  ~State();
+};
+
+// What the functions of the table find behind the `ctx` of a call frame.
+struct ExecutionContext {
+  ExecContext* run = nullptr;  // null in the instantiate stage, which belongs to no execution
+  State* states[3] = {};       // by stage: instantiate, prepare, initialize
+  std::vector<void*> allocations;
+
+  ExecutionContext() = default;
+  ExecutionContext(const ExecutionContext&) = delete;
+  ExecutionContext& operator=(const ExecutionContext&) = delete;
+  ~ExecutionContext();
+};
+
+const Api& TheApi();
+
+// The status that a handler's answer stands for; frees the error.
+Status TakeError(Error* error);
+
+// The registered type's deleter; null when there is none, false when the type is unknown.
+bool FindType(int64_t id, void (**deleter)(void*));
+
+// The handler for this platform ("cpu"), or NOT_FOUND with names that look similar.
+Result<FfiHandler> FindHandler(const std::string& name);
+
+}  // namespace ferrule::ffi

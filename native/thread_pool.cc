@@ -1,0 +1,296 @@
+// The pool: a fixed set of published jobs that workers and the caller take chunks of, without locks. Everything that a
+// worker touches after its last chunk belongs to the pool, which is never destroyed; so callers may leave at once, and
+// nothing is torn down while a process exits.
+#include "thread_pool.h"
+
+#include <linux/futex.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <climits>
+#include <cstdio>
+#include <cstdlib>
+#include <deque>
+#include <fstream>
+#include <mutex>
+#include <string>
+#include <utility>
+
+namespace ferrule {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kSlots = 16;           // jobs that may be spread at once; further ones run on their callers alone
+constexpr int kChunksPerThread = 4;  // so that a slow core does not hold up the others
+constexpr int kMaxThreads = 1024;
+constexpr int kMinSpinNs = 2000, kMaxSpinNs = 50000;
+
+void Pause() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+static_assert(sizeof(std::atomic<uint32_t>) == sizeof(uint32_t));
+
+void FutexWait(std::atomic<uint32_t>& word, uint32_t expected) {
+  syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAIT_PRIVATE, expected, nullptr, nullptr, 0);
+}
+void FutexWake(std::atomic<uint32_t>& word, int count) {
+  syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAKE_PRIVATE, count, nullptr, nullptr, 0);
+}
+
+// CPUs that a control group's quota is worth (rounded up), or 0 when there is no quota.
+int QuotaCpus() {
+  double quota = -1, period = 0;
+  std::string text;
+  if (std::ifstream file("/sys/fs/cgroup/cpu.max"); file >> text >> period && text != "max") {
+    quota = std::atof(text.c_str());
+  } else if (std::ifstream v1("/sys/fs/cgroup/cpu/cpu.cfs_quota_us"); v1 >> quota) {
+    std::ifstream("/sys/fs/cgroup/cpu/cpu.cfs_period_us") >> period;
+  }
+  if (quota <= 0 || period <= 0) return 0;
+  return std::max(1, static_cast<int>((quota + period - 1) / period));
+}
+
+int ChooseThreads() {
+  if (const char* text = std::getenv("FERRULE_NUM_THREADS"); text && *text) {
+    char* end = nullptr;
+    long count = std::strtol(text, &end, 10);
+    if (*end == '\0' && count >= 1 && count <= kMaxThreads) return static_cast<int>(count);
+    std::fprintf(stderr, "ferrule: FERRULE_NUM_THREADS='%s' is not a number from 1 to %d; using all CPUs\n", text,
+                 kMaxThreads);
+  }
+  int cpus = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof(set), &set) == 0) cpus = CPU_COUNT(&set);
+  if (int quota = QuotaCpus()) cpus = std::min(cpus, quota);
+  return std::clamp(cpus, 1, kMaxThreads);
+}
+
+struct Job {
+  std::atomic<int64_t> next{0};
+  int64_t n = 0, chunk = 0;
+  void (*body)(void*, int64_t, int64_t) = nullptr;
+  void* context = nullptr;
+
+  void Work() {
+    for (;;) {
+      int64_t begin = next.fetch_add(chunk, std::memory_order_relaxed);
+      if (begin >= n) return;
+      body(context, begin, std::min(n, begin + chunk));
+    }
+  }
+};
+
+// A place where a caller publishes its job. Workers announce themselves in `users` before they look at `job`, so once
+// the caller has withdrawn the job and seen no users, nobody holds it.
+struct alignas(64) Slot {
+  std::atomic<bool> taken{false};
+  std::atomic<Job*> job{nullptr};
+  std::atomic<uint32_t> users{0};
+  std::atomic<bool> waiting{false};
+};
+
+thread_local bool inside_body = false;
+
+class Pool final : public ThreadPool {
+ public:
+  explicit Pool(int threads) : threads_(threads) {}
+
+  int threads() const override { return threads_; }
+
+  void ParallelFor(int64_t n, int64_t grain, void (*body)(void*, int64_t, int64_t), void* context) override {
+    if (n <= 0) return;
+    grain = std::max<int64_t>(grain, 1);
+    if (threads_ == 1 || n <= grain || inside_body) return body(context, 0, n);
+    int64_t pieces = int64_t{threads_} * kChunksPerThread;
+    Job job;
+    job.n = n;
+    job.chunk = std::max(grain, n / pieces + (n % pieces != 0));
+    job.body = body;
+    job.context = context;
+    int64_t chunks = n / job.chunk + (n % job.chunk != 0);
+    // `next` passes n by at most one chunk per thread.
+    if (chunks == 1 || n > INT64_MAX - (kMaxThreads + 1) * std::min(job.chunk, INT64_MAX / (2 * kMaxThreads)))
+      return body(context, 0, n);
+    Slot* slot = TakeSlot();
+    if (!slot) return RunAlone(job);
+    Start(threads_ - 1);
+    slot->job.store(&job);
+    Announce(static_cast<int>(std::min<int64_t>(chunks - 1, threads_ - 1)));
+    RunAlone(job);
+    slot->job.store(nullptr);
+    AwaitUsers(*slot);
+    slot->taken.store(false, std::memory_order_release);
+  }
+
+  void Schedule(void (*task)(void*), void* context) override;
+
+ private:
+  static void RunAlone(Job& job) {
+    inside_body = true;
+    job.Work();
+    inside_body = false;
+  }
+
+  Slot* TakeSlot() {
+    for (Slot& slot : slots_)
+      if (!slot.taken.load(std::memory_order_relaxed) && !slot.taken.exchange(true, std::memory_order_acquire))
+        return &slot;
+    return nullptr;
+  }
+
+  static void AwaitUsers(Slot& slot) {
+    Clock::time_point deadline;
+    for (int i = 0; slot.users.load() != 0; ++i) {
+      Pause();
+      if (i == 0) deadline = Clock::now() + std::chrono::nanoseconds(kMaxSpinNs);
+      if (i % 64 != 63 || Clock::now() < deadline) continue;
+      slot.waiting.store(true);
+      while (uint32_t users = slot.users.load()) FutexWait(slot.users, users);
+      slot.waiting.store(false);
+    }
+  }
+
+  // Tells the workers that there is something to do; wakes up to `wanted` sleeping ones.
+  void Announce(int wanted) {
+    epoch_.fetch_add(1);
+    if (sleepers_.load() > 0) FutexWake(epoch_, wanted);
+  }
+
+  // Makes sure that `count` workers exist, as far as the system allows.
+  void Start(int count) {
+    if (started_.load(std::memory_order_acquire) >= count) return;
+    std::lock_guard lock(start_mutex_);
+    for (int i = started_.load(); i < count; ++i) {
+      // Signals belong to the threads of the application.
+      sigset_t all, old;
+      sigfillset(&all);
+      pthread_sigmask(SIG_SETMASK, &all, &old);
+      pthread_t thread;
+      int error = pthread_create(&thread, nullptr, &Pool::Main, this);
+      pthread_sigmask(SIG_SETMASK, &old, nullptr);
+      if (error == 0) {
+        pthread_setname_np(thread, ("ferrule-" + std::to_string(i + 1)).c_str());
+        pthread_detach(thread);
+      }
+      started_.store(i + 1, std::memory_order_release);  // a refused thread is not asked for again
+    }
+  }
+
+  static void* Main(void* self) {
+    static_cast<Pool*>(self)->Serve();
+    return nullptr;
+  }
+
+  [[noreturn]] void Serve() {
+    int spin = kMaxSpinNs / 2;
+    for (;;) {
+      uint32_t seen = epoch_.load();
+      if (WorkOnce()) continue;
+      if (SpinUntilNews(seen, spin)) {
+        spin = std::min(spin * 2, kMaxSpinNs);
+        continue;
+      }
+      spin = std::max(spin / 2, kMinSpinNs);
+      sleepers_.fetch_add(1);
+      FutexWait(epoch_, seen);
+      sleepers_.fetch_sub(1);
+    }
+  }
+
+  bool SpinUntilNews(uint32_t seen, int nanoseconds) {
+    auto deadline = Clock::now() + std::chrono::nanoseconds(nanoseconds);
+    do {
+      for (int i = 0; i < 32; ++i) {
+        if (epoch_.load(std::memory_order_relaxed) != seen) return true;
+        Pause();
+      }
+    } while (Clock::now() < deadline);
+    return false;
+  }
+
+  bool WorkOnce() {
+    bool worked = false;
+    if (threads_ > 1) {  // a pool of one thread has a worker for scheduled tasks only
+      for (Slot& slot : slots_) {
+        if (!slot.job.load(std::memory_order_relaxed)) continue;
+        slot.users.fetch_add(1);
+        if (Job* job = slot.job.load()) {
+          worked |= job->next.load(std::memory_order_relaxed) < job->n;
+          RunAlone(*job);
+        }
+        if (slot.users.fetch_sub(1) == 1 && slot.waiting.load()) FutexWake(slot.users, INT_MAX);
+      }
+    }
+    if (pending_.load() > 0) worked |= RunTask();
+    return worked;
+  }
+
+  bool RunTask() {
+    std::pair<void (*)(void*), void*> task;
+    {
+      std::lock_guard lock(task_mutex_);
+      if (tasks_.empty()) return false;
+      task = tasks_.front();
+      tasks_.pop_front();
+      pending_.fetch_sub(1);
+    }
+    task.first(task.second);
+    return true;
+  }
+
+  const int threads_;
+  std::atomic<int> started_{0};
+  std::mutex start_mutex_;
+  alignas(64) std::atomic<uint32_t> epoch_{0};
+  std::atomic<int> sleepers_{0};
+  Slot slots_[kSlots];
+  std::mutex task_mutex_;
+  std::deque<std::pair<void (*)(void*), void*>> tasks_;
+  std::atomic<int> pending_{0};
+};
+
+std::atomic<Pool*> the_pool{nullptr};
+
+// The child of a fork has none of the workers: it leaves the old pool alone (its locks may be held for ever) and makes
+// a new one when needed. A ParallelFor on the old pool still finishes, on its caller.
+void ForgetPool() { the_pool.store(nullptr); }
+
+Pool& Current() {
+  Pool* pool = the_pool.load(std::memory_order_acquire);
+  if (pool) return *pool;
+  static const int registered = pthread_atfork(nullptr, nullptr, &ForgetPool);
+  (void)registered;
+  auto* fresh = new Pool(ChooseThreads());
+  if (the_pool.compare_exchange_strong(pool, fresh)) return *fresh;
+  delete fresh;  // another thread was faster
+  return *pool;
+}
+
+void Pool::Schedule(void (*task)(void*), void* context) {
+  if (Pool& current = Current(); &current != this) return current.Schedule(task, context);
+  Start(std::max(1, threads_ - 1));
+  {
+    std::lock_guard lock(task_mutex_);
+    tasks_.emplace_back(task, context);
+    pending_.fetch_add(1);
+  }
+  Announce(1);
+}
+
+}  // namespace
+
+ThreadPool& ThreadPool::Global() { return Current(); }
+
+}  // namespace ferrule
