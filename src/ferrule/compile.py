@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 from ferrule.debug import Trace
 from ferrule.errors import InvalidArgument, Unsupported
@@ -35,8 +34,6 @@ USER_OPTIONS: dict[str, tuple[type, str]] = {
     "ferrule_debug": (int, "the level of FERRULE_DEBUG for this program alone"),
     "ferrule_dump": (str, "a folder for the stages of this program, as FERRULE_DUMP"),
 }
-
-T = TypeVar("T")
 
 
 def compile_program(code: bytes, format: str = "mlir", options: bytes = b"", target: str = "cpu") -> Program:
@@ -107,9 +104,12 @@ def finish(program: Program, graph: Any, work: Work, machine: Machine) -> None:
     program.fingerprint = hashlib.sha256(program.serialize()).hexdigest()[:32]
 
 
+# Features that LLVM uses for the code that we emit. What else the host has (virtualisation, random numbers, …) must not
+# tie an artifact to it.
+_CODE_FEATURES = ("avx", "sse", "ssse", "fma", "bmi", "f16c", "popcnt", "lzcnt", "movbe", "adx", "gfni", "amx", "cx")
+
+
 def needed_features(machine: Machine) -> str:
     """The CPU features that generated code may use, for the check at load."""
-    return ",".join(f[1:] for f in machine.features.split(",") if f.startswith("+"))
-
-
-Stage = Callable[[], T]
+    on = (f[1:] for f in machine.features.split(",") if f.startswith("+"))
+    return ",".join(f for f in on if f.startswith(_CODE_FEATURES))

@@ -19,6 +19,23 @@ from ferrule.ir.graph import (
 from ferrule.ir.types import DType, Tensor, Token, Tuple, Type
 
 __all__ = [
-    *("UNKNOWN", "Block", "ConvDims", "DotDims", "DType", "Function", "GatherDims", "Loc", "Module", "Op"),
-    *("ScatterDims", "Tensor", "Token", "Tuple", "Type", "Value", "inline", "rewrite", "tensor"),
+    "UNKNOWN",
+    "Block",
+    "ConvDims",
+    "DType",
+    "DotDims",
+    "Function",
+    "GatherDims",
+    "Loc",
+    "Module",
+    "Op",
+    "ScatterDims",
+    "Tensor",
+    "Token",
+    "Tuple",
+    "Type",
+    "Value",
+    "inline",
+    "rewrite",
+    "tensor",
 ]

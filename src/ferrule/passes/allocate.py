@@ -340,7 +340,7 @@ def _slots(moves: list[tuple[Storage, Storage, int]]) -> list[tuple[int, int, in
 
 
 def reads_own_element(fusion: Op, operand: int, result: int) -> bool:
-    """Does the kernel read `operand` only at the element that it then writes of `result`? Then they may share memory."""
+    """Does the kernel read `operand` only at the element of `result` that it writes? Then they may share memory."""
     block = fusion.regions[0]
     arg = block.args[operand]
     if arg.type.shape != block.results[result].type.shape or arg.dtype.itemsize != block.results[result].dtype.itemsize:

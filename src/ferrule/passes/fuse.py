@@ -280,6 +280,8 @@ class _Fuser:
             if user.name == "reduce":
                 return 1 if value in user.operands[: len(user.operands) // 2] else LIMIT
             return LIMIT  # overlapping windows, repeated rows
+        if user.name == "dynamic_update_slice":
+            return 1 if value is user.operands[1] else _size(user.operands[1])
         if user.name == "scatter":
             return LIMIT if value is user.operands[_targets(user)] else 1
         if user.name == "gather" and value is user.operands[0]:

@@ -1,0 +1,125 @@
+"""The passes keep the meaning of programs: planned memory, executed byte by byte, gives what the importer's graph gives."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from simulate import simulate
+
+from ferrule.passes.allocate import allocate
+from ferrule.passes.expand import expand
+from ferrule.passes.fuse import fuse
+from ferrule.passes.simplify import simplify
+from ferrule.stablehlo.importer import import_module
+from ferrule.stablehlo.legalize import legalize
+from ferrule.stablehlo.reader import read
+from ferrule.targets.reference import evaluate_block
+
+
+def graph(f, *args):
+    from jaxlib.mlir.dialects import stablehlo
+
+    module = jax.jit(f, keep_unused=True).trace(*args).lower(lowering_platforms=("cpu",)).compiler_ir("stablehlo")
+    code = stablehlo.serialize_portable_artifact(module, stablehlo.get_current_version())
+    return import_module(legalize(read(code, "mlir"))).main.body
+
+
+def normal(*shape, seed=0):
+    return np.random.RandomState(seed).randn(*shape).astype(np.float32)
+
+
+def softmax(x):
+    return jax.nn.softmax(x)
+
+
+def adam(p, g, m, v):
+    m, v = 0.9 * m + 0.1 * g, 0.99 * v + 0.01 * g * g
+    return p - 0.1 * m / (jnp.sqrt(v) + 1e-8), m, v
+
+
+def scan(x):
+    def body(c, xi):
+        c = jnp.tanh(c + xi)
+        return c, c * 2
+
+    return jax.lax.scan(body, x[0], x)
+
+
+def shift_register(a, b, c):
+    return jax.lax.fori_loop(0, 5, lambda i, s: (s[1] + 1, s[2], s[0] * 2), (a, b, c))
+
+
+def read_after_overwrite(x):
+    """The body reads the outer x although the carry starts as x."""
+    return jax.lax.fori_loop(0, 4, lambda i, c: c * 0.5 + x[::-1], x)
+
+
+def in_place(x):
+    return jax.lax.fori_loop(0, 10, lambda i, c: c.at[i].add(c[9 - i]), x)
+
+
+def nested(x):
+    def outer(i, c):
+        return jax.lax.fori_loop(0, 3, lambda j, d: jnp.where(d > 1, d - 1, d * 2), c) + c
+
+    return jax.lax.fori_loop(0, 3, outer, x), x * 3
+
+
+def branches(x):
+    y = jax.lax.cond(x[0] > 0, lambda: (x * 2, x), lambda: (x - 1, x + 1))
+    z = jax.lax.switch(jnp.int32(x[1]), [lambda: x, lambda: y[0], lambda: y[1] * 2])
+    return y, z, x
+
+
+def reused_view(x):
+    y = x.reshape(5, 2)
+    return jax.lax.fori_loop(0, 3, lambda i, c: (c + c.reshape(2, 5).T.reshape(10)) * 0.3, x), y.sum(0)
+
+
+def parts(a, b):
+    return jnp.concatenate([a, b * 2]), jnp.pad(a, ((3, 4),)), a
+
+
+V = normal(10)
+PROGRAMS = {
+    "softmax": (softmax, (normal(3, 7),)),
+    "adam": (adam, (V, normal(10, seed=1), normal(10, seed=2), np.abs(normal(10, seed=3)))),
+    "scan": (scan, (normal(6, 4),)),
+    "swap": (lambda a, b: (b, a), (V, V + 1)),
+    "rotate": (lambda a, b, c: (b, c, a + b), (V, V + 1, V + 2)),
+    "shift_register": (shift_register, (V, V + 1, V + 2)),
+    "read_after_overwrite": (read_after_overwrite, (V,)),
+    "in_place": (in_place, (V,)),
+    "nested": (nested, (V,)),
+    "branches": (branches, (V,)),
+    "reused_view": (reused_view, (V,)),
+    "parts": (parts, (normal(3000), normal(2000, seed=1))),
+    "same_twice": (lambda x: (x + 1, x + 1, x), (V,)),
+    "constants": (lambda x: (jnp.zeros(3), jnp.arange(4), x), (V,)),
+    "reverse": (lambda x, y: (y[::-1] + x, x.sum()), (V, V + 1)),
+    "big_sum": (lambda x: (x.sum(), x.max(), x.sum(0)), (normal(300, 700),)),
+    "gradient": (jax.grad(lambda w, x: jnp.tanh(x @ w).sum()), (normal(4, 5), normal(3, 4))),
+}
+
+
+@pytest.mark.parametrize("donate", [False, True])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_planned_memory(name, donate):
+    f, args = PROGRAMS[name]
+    block = graph(f, *args)
+    arrays = [np.asarray(a) for a in args]
+    expected = evaluate_block(block, arrays)
+    fused = fuse(expand(simplify(block)))
+    # Every parameter is donated into the first output of its type that is still free.
+    aliases, free = [], list(range(len(fused.results)))
+    for arg in fused.args:
+        fit = next((k for k in free if fused.results[k].type == arg.type), -1)
+        if fit >= 0:
+            free.remove(fit)
+        aliases.append(fit)
+    plan = allocate(fused, aliases)
+    got = simulate(fused, plan, arrays, aliases, donate)
+    for want, have in zip(expected, got, strict=True):
+        np.testing.assert_allclose(have, want, rtol=2e-4, atol=1e-5)
