@@ -1,0 +1,53 @@
+// A convolution as StableHLO means it, with the dimension numbers resolved to strides. Implementations: the general one
+// (patches times a matrix) and oneDNN's.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "calls.h"
+#include "element.h"
+#include "gemm_blocked.h"
+#include "status.h"
+
+namespace ferrule {
+
+// One spatial dimension. Strides count elements of the respective tensor.
+struct ConvWindow {
+  int64_t input, kernel, output;  // sizes
+  int64_t stride, pad_low, pad_high, input_dilation, kernel_dilation;
+  bool reversed;
+  int64_t input_stride, kernel_stride, output_stride;
+};
+
+struct ConvShape {
+  Element input_type, kernel_type, output_type;
+  Accumulator accumulator;
+  int64_t feature_groups, batch_groups;
+  int64_t input_batch, input_features;                // whole sizes of the input
+  int64_t kernel_features;                            // input features that one output feature sees
+  int64_t output_batch, output_features;              // whole sizes of the output
+  int64_t input_batch_stride, input_feature_stride;
+  int64_t kernel_input_stride, kernel_output_stride;
+  int64_t output_batch_stride, output_feature_stride;
+  std::vector<ConvWindow> windows;
+  int64_t input_elements, kernel_elements, output_elements;
+
+  // Feature groups and batch groups never occur together: both split the output features.
+  int64_t groups() const { return feature_groups > 1 ? feature_groups : batch_groups; }
+  int64_t group_outputs() const { return output_features / groups(); }
+  // Where group `g` of the input begins.
+  int64_t input_group_stride() const {
+    return feature_groups > 1 ? kernel_features * input_feature_stride
+                              : input_batch / batch_groups * input_batch_stride;
+  }
+};
+
+// Works for every type and shape.
+std::unique_ptr<Prepared> GeneralConv(const ConvShape& shape);
+
+// oneDNN's convolution, or null when it is absent, does not know this case, or is slower at it than GeneralConv.
+std::unique_ptr<Prepared> OneDnnConv(const ConvShape& shape);
+
+}  // namespace ferrule

@@ -1,0 +1,332 @@
+#include "element.h"
+
+#include <array>
+#include <cmath>
+#include <complex>
+#include <limits>
+#include <mutex>
+#include <type_traits>
+
+namespace ferrule {
+
+std::string NameOf(Element e) {
+  static const char* const names[] = {"invalid", "i1",   "i8",   "i16",  "i32",        "i64",           "ui8",
+                                      "ui16",    "ui32", "ui64", "f16",  "f32",        "f64",           "bf16",
+                                      "complex<f32>",    "complex<f64>", "f8E5M2",     "f8E4M3FN",      "f8E4M3B11FNUZ",
+                                      "f8E5M2FNUZ",      "f8E4M3FNUZ",   "i4",         "ui4",           "token",
+                                      "i2",      "ui2",  "f8E4M3",       "f8E3M4",     "f8E8M0FNU",     "f4E2M1FN"};
+  int n = static_cast<int>(e);
+  return n >= 0 && n < 30 ? names[n] : "type " + std::to_string(n);
+}
+
+namespace {
+
+// How a small floating-point type spends its bits, and what it does with its extreme codes.
+struct TinyFormat {
+  int exponent, mantissa, bias;
+  enum { kIeee, kFinite, kUnsignedZero, kNoSpecials, kPowers } specials;
+};
+
+TinyFormat FormatOf(Element e) {
+  switch (e) {
+    case Element::kF8E5M2:
+      return {5, 2, 15, TinyFormat::kIeee};
+    case Element::kF8E4M3:
+      return {4, 3, 7, TinyFormat::kIeee};
+    case Element::kF8E3M4:
+      return {3, 4, 3, TinyFormat::kIeee};
+    case Element::kF8E4M3FN:
+      return {4, 3, 7, TinyFormat::kFinite};
+    case Element::kF8E4M3B11FNUZ:
+      return {4, 3, 11, TinyFormat::kUnsignedZero};
+    case Element::kF8E5M2FNUZ:
+      return {5, 2, 16, TinyFormat::kUnsignedZero};
+    case Element::kF8E4M3FNUZ:
+      return {4, 3, 8, TinyFormat::kUnsignedZero};
+    case Element::kF8E8M0FNU:
+      return {8, 0, 127, TinyFormat::kPowers};
+    default:
+      return {2, 1, 1, TinyFormat::kNoSpecials};  // f4E2M1FN
+  }
+}
+
+float Decode(const TinyFormat& f, int code) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  if (f.specials == TinyFormat::kPowers) return code == 255 ? nan : std::ldexp(1.0f, code - f.bias);
+  int width = f.exponent + f.mantissa;
+  code &= (2 << width) - 1;
+  int magnitude = code & ((1 << width) - 1);
+  int sign = code >> width;
+  int exponent = magnitude >> f.mantissa, fraction = magnitude & ((1 << f.mantissa) - 1);
+  if (f.specials == TinyFormat::kIeee && exponent == (1 << f.exponent) - 1) {
+    if (fraction) return nan;
+    return sign ? -std::numeric_limits<float>::infinity() : std::numeric_limits<float>::infinity();
+  }
+  if (f.specials == TinyFormat::kFinite && magnitude == (1 << width) - 1) return nan;
+  if (f.specials == TinyFormat::kUnsignedZero && sign && magnitude == 0) return nan;
+  float x = exponent ? std::ldexp(static_cast<float>(fraction + (1 << f.mantissa)), exponent - f.bias - f.mantissa)
+                     : std::ldexp(static_cast<float>(fraction), 1 - f.bias - f.mantissa);
+  return sign ? -x : x;
+}
+
+}  // namespace
+
+const float* TinyFloatValues(Element e) {
+  static std::array<std::array<float, 256>, 30> tables;
+  static std::array<std::once_flag, 30> filled;
+  int n = static_cast<int>(e);
+  std::call_once(filled[n], [&] {
+    TinyFormat format = FormatOf(e);
+    for (int code = 0; code < 256; ++code) tables[n][code] = Decode(format, code);
+  });
+  return tables[n].data();
+}
+
+uint8_t ToTinyFloat(Element e, float x) {
+  TinyFormat f = FormatOf(e);
+  const float* values = TinyFloatValues(e);
+  int width = f.exponent + f.mantissa;
+  if (f.specials == TinyFormat::kPowers) {
+    if (!(x > 0) || std::isinf(x)) return 255;
+    int best = 0;
+    while (best < 254 && std::fabs(values[best + 1] - x) <= std::fabs(values[best] - x)) ++best;
+    return static_cast<uint8_t>(best);
+  }
+  int sign = std::signbit(x) ? 1 << width : 0;
+  int infinity = f.specials == TinyFormat::kIeee ? ((1 << f.exponent) - 1) << f.mantissa : 0;
+  int nan = f.specials == TinyFormat::kIeee          ? infinity + (1 << (f.mantissa - 1))
+            : f.specials == TinyFormat::kFinite       ? (1 << width) - 1
+            : f.specials == TinyFormat::kUnsignedZero ? 1 << width
+                                                      : 0;
+  if (std::isnan(x)) return static_cast<uint8_t>(f.specials == TinyFormat::kUnsignedZero ? nan : nan | sign);
+  int largest = f.specials == TinyFormat::kIeee     ? infinity - 1
+                : f.specials == TinyFormat::kFinite ? (1 << width) - 2
+                                                    : (1 << width) - 1;
+  float a = std::fabs(x);
+  // Codes of non-negative values are in the order of the values: find the last one that is not above |x|.
+  int low = 0, high = largest;
+  while (low < high) {
+    int middle = (low + high + 1) / 2;
+    if (values[middle] <= a) {
+      low = middle;
+    } else {
+      high = middle - 1;
+    }
+  }
+  int code = low;
+  if (a > values[low]) {
+    double gap = low < largest ? static_cast<double>(values[low + 1]) - values[low]
+                               : static_cast<double>(values[low]) - values[low - 1];
+    double above = static_cast<double>(a) - values[low];
+    if (above > gap / 2 || (above == gap / 2 && (low & 1))) code = low + 1;
+  }
+  if (code > largest) {  // rounds past the largest finite value
+    if (f.specials == TinyFormat::kIeee) {
+      code = infinity;
+    } else if (f.specials == TinyFormat::kNoSpecials) {
+      code = largest;
+    } else {
+      return static_cast<uint8_t>(f.specials == TinyFormat::kUnsignedZero ? nan : nan | sign);
+    }
+  }
+  if (f.specials == TinyFormat::kUnsignedZero && code == 0) return 0;
+  return static_cast<uint8_t>(code | sign);
+}
+
+namespace {
+
+template <class T>
+struct IsStdComplex : std::false_type {};
+template <class T>
+struct IsStdComplex<std::complex<T>> : std::true_type {};
+
+template <class Stored, class To, class Convert>
+void Load(const void* source, int64_t stride, int64_t count, To* to, Convert convert) {
+  const Stored* p = static_cast<const Stored*>(source);
+  if (stride == 1) {
+    for (int64_t i = 0; i < count; ++i) to[i] = convert(p[i]);
+  } else {
+    for (int64_t i = 0; i < count; ++i) to[i] = convert(p[i * stride]);
+  }
+}
+
+template <class Stored, class From, class Convert>
+void Store(void* target, int64_t stride, int64_t count, const From* from, Convert convert) {
+  Stored* p = static_cast<Stored*>(target);
+  if (stride == 1) {
+    for (int64_t i = 0; i < count; ++i) p[i] = convert(from[i]);
+  } else {
+    for (int64_t i = 0; i < count; ++i) p[i * stride] = convert(from[i]);
+  }
+}
+
+template <class T>
+auto RealPart(T x) {
+  if constexpr (IsStdComplex<T>::value) {
+    return x.real();
+  } else {
+    return x;
+  }
+}
+
+// The value as an integer that wraps; floats are converted through int64 (library calls never store a float that way
+// but for complete coverage of the types it has to mean something).
+template <class T>
+auto Whole(T x) {
+  if constexpr (std::is_floating_point_v<T>) {
+    return static_cast<uint64_t>(static_cast<int64_t>(x));
+  } else if constexpr (IsStdComplex<T>::value) {
+    return static_cast<uint64_t>(static_cast<int64_t>(x.real()));
+  } else {
+    return x;
+  }
+}
+
+// Sign-extends the low bits of a byte: what the high bits of a stored i4 or i2 are is not specified.
+inline int Narrow(uint8_t byte, int bits) { return static_cast<int8_t>(byte << (8 - bits)) >> (8 - bits); }
+
+}  // namespace
+
+template <class To>
+void LoadElements(Element from, const void* source, int64_t stride, int64_t count, To* to) {
+  auto direct = [&]<class Stored>(Stored*) {
+    Load<Stored>(source, stride, count, to, [](Stored x) {
+      if constexpr (std::is_integral_v<To> && std::is_floating_point_v<Stored>) {
+        return static_cast<To>(static_cast<int64_t>(x));
+      } else {
+        return static_cast<To>(x);
+      }
+    });
+  };
+  auto complex = [&]<class Stored>(Stored*) {
+    Load<Stored>(source, stride, count, to, [](Stored x) {
+      if constexpr (IsStdComplex<To>::value) {
+        return To(x);
+      } else {
+        return static_cast<To>(x.real());
+      }
+    });
+  };
+  auto real = [](float x) {
+    if constexpr (std::is_integral_v<To>) {
+      return static_cast<To>(static_cast<int64_t>(x));
+    } else {
+      return static_cast<To>(x);
+    }
+  };
+  switch (from) {
+    case Element::kPred:
+      return Load<uint8_t>(source, stride, count, to, [](uint8_t x) { return static_cast<To>(x != 0 ? 1 : 0); });
+    case Element::kS8:
+      return direct(static_cast<int8_t*>(nullptr));
+    case Element::kS16:
+      return direct(static_cast<int16_t*>(nullptr));
+    case Element::kS32:
+      return direct(static_cast<int32_t*>(nullptr));
+    case Element::kS64:
+      return direct(static_cast<int64_t*>(nullptr));
+    case Element::kU8:
+      return direct(static_cast<uint8_t*>(nullptr));
+    case Element::kU16:
+      return direct(static_cast<uint16_t*>(nullptr));
+    case Element::kU32:
+      return direct(static_cast<uint32_t*>(nullptr));
+    case Element::kU64:
+      return direct(static_cast<uint64_t*>(nullptr));
+    case Element::kF32:
+      return direct(static_cast<float*>(nullptr));
+    case Element::kF64:
+      return direct(static_cast<double*>(nullptr));
+    case Element::kC64:
+      return complex(static_cast<std::complex<float>*>(nullptr));
+    case Element::kC128:
+      return complex(static_cast<std::complex<double>*>(nullptr));
+    case Element::kF16:
+      return Load<uint16_t>(source, stride, count, to, [&](uint16_t x) { return real(F16ToFloat(x)); });
+    case Element::kBF16:
+      return Load<uint16_t>(source, stride, count, to, [&](uint16_t x) { return real(BF16ToFloat(x)); });
+    case Element::kS4:
+      return Load<uint8_t>(source, stride, count, to, [](uint8_t x) { return static_cast<To>(Narrow(x, 4)); });
+    case Element::kS2:
+      return Load<uint8_t>(source, stride, count, to, [](uint8_t x) { return static_cast<To>(Narrow(x, 2)); });
+    case Element::kU4:
+      return Load<uint8_t>(source, stride, count, to, [](uint8_t x) { return static_cast<To>(x & 15); });
+    case Element::kU2:
+      return Load<uint8_t>(source, stride, count, to, [](uint8_t x) { return static_cast<To>(x & 3); });
+    default: {
+      const float* values = TinyFloatValues(from);
+      return Load<uint8_t>(source, stride, count, to, [&](uint8_t x) { return real(values[x]); });
+    }
+  }
+}
+
+template <class From>
+void StoreElements(Element to, void* target, int64_t stride, int64_t count, const From* from) {
+  auto whole = [&]<class Stored>(Stored*) {
+    Store<Stored>(target, stride, count, from, [](From x) { return static_cast<Stored>(Whole(x)); });
+  };
+  auto real = [&]<class Stored>(Stored*) {
+    Store<Stored>(target, stride, count, from, [](From x) { return static_cast<Stored>(RealPart(x)); });
+  };
+  auto complex = [&]<class Stored>(std::complex<Stored>*) {
+    Store<std::complex<Stored>>(target, stride, count, from, [](From x) {
+      if constexpr (IsStdComplex<From>::value) {
+        return std::complex<Stored>(static_cast<Stored>(x.real()), static_cast<Stored>(x.imag()));
+      } else {
+        return std::complex<Stored>(static_cast<Stored>(x));
+      }
+    });
+  };
+  switch (to) {
+    case Element::kPred:
+      return Store<uint8_t>(target, stride, count, from, [](From x) { return static_cast<uint8_t>(x != From(0)); });
+    case Element::kS8:
+    case Element::kU8:
+      return whole(static_cast<uint8_t*>(nullptr));
+    case Element::kS16:
+    case Element::kU16:
+      return whole(static_cast<uint16_t*>(nullptr));
+    case Element::kS32:
+    case Element::kU32:
+      return whole(static_cast<uint32_t*>(nullptr));
+    case Element::kS64:
+    case Element::kU64:
+      return whole(static_cast<uint64_t*>(nullptr));
+    case Element::kS4:
+    case Element::kU4:
+      return Store<uint8_t>(target, stride, count, from, [](From x) { return static_cast<uint8_t>(Whole(x) & 15); });
+    case Element::kS2:
+    case Element::kU2:
+      return Store<uint8_t>(target, stride, count, from, [](From x) { return static_cast<uint8_t>(Whole(x) & 3); });
+    case Element::kF32:
+      return real(static_cast<float*>(nullptr));
+    case Element::kF64:
+      return real(static_cast<double*>(nullptr));
+    case Element::kC64:
+      return complex(static_cast<std::complex<float>*>(nullptr));
+    case Element::kC128:
+      return complex(static_cast<std::complex<double>*>(nullptr));
+    case Element::kF16:
+      return Store<uint16_t>(target, stride, count, from,
+                             [](From x) { return FloatToF16(static_cast<float>(RealPart(x))); });
+    case Element::kBF16:
+      return Store<uint16_t>(target, stride, count, from,
+                             [](From x) { return FloatToBF16(static_cast<float>(RealPart(x))); });
+    default:
+      return Store<uint8_t>(target, stride, count, from,
+                            [&](From x) { return ToTinyFloat(to, static_cast<float>(RealPart(x))); });
+  }
+}
+
+#define FERRULE_CONVERSIONS(T)                                                             \
+  template void LoadElements<T>(Element, const void*, int64_t, int64_t, T*);               \
+  template void StoreElements<T>(Element, void*, int64_t, int64_t, const T*)
+FERRULE_CONVERSIONS(float);
+FERRULE_CONVERSIONS(double);
+FERRULE_CONVERSIONS(uint32_t);
+FERRULE_CONVERSIONS(uint64_t);
+FERRULE_CONVERSIONS(std::complex<float>);
+FERRULE_CONVERSIONS(std::complex<double>);
+#undef FERRULE_CONVERSIONS
+
+}  // namespace ferrule

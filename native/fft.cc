@@ -1,0 +1,256 @@
+// Library call "fft": FFT, IFFT, RFFT and IRFFT over the last one to three dimensions.
+#include <algorithm>
+#include <complex>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "aligned_scratch.h"
+#include "attributes.h"
+#include "calls.h"
+#include "element.h"
+#include "fft_plan.h"
+#include "program.h"
+#include "thread_pool.h"
+
+namespace ferrule {
+namespace {
+
+enum class Kind { kForward, kInverse, kRealToComplex, kComplexToReal };
+
+template <class R>
+class Fft : public Prepared {
+ public:
+  using C = std::complex<R>;
+
+  // `outer` is the number of transforms, `lengths` those of the signal (of the real one for the real kinds).
+  Fft(Kind kind, int64_t outer, std::vector<int64_t> lengths)
+      : kind_(kind), outer_(outer), lengths_(std::move(lengths)) {
+    bool half = kind_ == Kind::kRealToComplex || kind_ == Kind::kComplexToReal;
+    int64_t last = lengths_.back();
+    columns_ = half ? last / 2 + 1 : last;
+    bool folded = half && last % 2 == 0;
+    for (int64_t k = 0; folded && k < columns_; ++k) {
+      auto [re, im] = RootOfUnity(k, last);
+      roots_.push_back(static_cast<R>(re)), roots_.push_back(static_cast<R>(im));
+    }
+    for (size_t d = 0; d < lengths_.size(); ++d) {
+      int64_t n = folded && d + 1 == lengths_.size() ? last / 2 : lengths_[d];
+      std::shared_ptr<const FftPlan<R>> plan;
+      for (size_t i = 0; i < plans_.size(); ++i) {
+        if (plans_[i]->size() == n) plan = plans_[i];
+      }
+      plans_.push_back(plan ? plan : std::make_shared<const FftPlan<R>>(n));
+    }
+    scale_ = R(1);
+    if (kind_ == Kind::kInverse || kind_ == Kind::kComplexToReal) {
+      double total = 1;
+      for (int64_t n : lengths_) total *= static_cast<double>(n);
+      scale_ = static_cast<R>(1 / total);
+    }
+  }
+
+  Status Run(void* const* operands, void* const* results, ExecContext& context) const override {
+    ThreadPool& pool = *context.pool;
+    int64_t last = static_cast<int64_t>(lengths_.size()) - 1;
+    bool inverse = kind_ == Kind::kInverse || kind_ == Kind::kComplexToReal;
+    if (kind_ == Kind::kComplexToReal) {
+      const C* from = static_cast<const C*>(operands[0]);
+      if (last > 0) {  // the operand must stay as it is: leading dimensions go through scratch memory
+        int64_t elements = outer_ * columns_;
+        for (int64_t d = 0; d < last; ++d) elements *= lengths_[d];
+        C* scratch = static_cast<C*>(context.allocate(context.allocate_self, elements * sizeof(C)));
+        if (!scratch) return OutOfMemory("no memory for an IRFFT's " + std::to_string(elements) + " coefficients");
+        for (int64_t d = 0; d < last; ++d) Along(d, d == 0 ? from : scratch, scratch, true, R(1), pool);
+        from = scratch;
+      }
+      ComplexToReal(from, static_cast<R*>(results[0]), pool);
+      return Status();
+    }
+    C* to = static_cast<C*>(results[0]);
+    if (kind_ == Kind::kRealToComplex) {
+      RealToComplex(static_cast<const R*>(operands[0]), to, pool);
+    } else {
+      Along(last, static_cast<const C*>(operands[0]), to, inverse, last == 0 ? scale_ : R(1), pool);
+    }
+    for (int64_t d = last - 1; d >= 0; --d) Along(d, to, to, inverse, d == 0 ? scale_ : R(1), pool);
+    return Status();
+  }
+
+ private:
+  static constexpr int64_t kLanes = 64 / sizeof(R);
+
+  // Runs `some(re, im, scratch, line, lanes)` for groups of at most kLanes lines.
+  template <class F>
+  void ForLines(const FftPlan<R>& plan, int64_t lines, ThreadPool& pool, F&& some) const {
+    int64_t n = plan.size(), groups = (lines + kLanes - 1) / kLanes;
+    pool.For(groups, std::max<int64_t>(1, 4096 / (n * kLanes + 1)), [&](int64_t begin, int64_t end) {
+      static thread_local AlignedScratch memory;
+      R* re = memory.Get<R>((2 * n + plan.ScratchPerLane()) * kLanes);
+      for (int64_t g = begin; g < end; ++g) {
+        int64_t lanes = std::min(kLanes, lines - g * kLanes);
+        some(re, re + n * kLanes, re + 2 * n * kLanes, g * kLanes, lanes);
+      }
+    });
+  }
+
+  // Complex transforms along dimension d.
+  void Along(int64_t d, const C* from, C* to, bool inverse, R scale, ThreadPool& pool) const {
+    const FftPlan<R>& plan = *plans_[d];
+    int64_t last = static_cast<int64_t>(lengths_.size()) - 1;
+    int64_t n = d == last ? columns_ : lengths_[d], inner = 1, outer = outer_;
+    for (int64_t i = d + 1; i <= last; ++i) inner *= i == last ? columns_ : lengths_[i];
+    for (int64_t i = 0; i < d; ++i) outer *= lengths_[i];
+    ForLines(plan, outer * inner, pool, [&](R* re, R* im, R* scratch, int64_t line, int64_t lanes) {
+      int64_t start[kLanes];
+      for (int64_t l = 0; l < lanes; ++l) start[l] = (line + l) / inner * n * inner + (line + l) % inner;
+      for (int64_t i = 0; i < n; ++i) {
+        for (int64_t l = 0; l < lanes; ++l) {
+          C x = from[start[l] + i * inner];
+          re[i * lanes + l] = x.real();
+          im[i * lanes + l] = x.imag();
+        }
+      }
+      plan.Transform(inverse ? im : re, inverse ? re : im, scratch, lanes);
+      for (int64_t i = 0; i < n; ++i) {
+        for (int64_t l = 0; l < lanes; ++l) {
+          to[start[l] + i * inner] = C(re[i * lanes + l] * scale, im[i * lanes + l] * scale);
+        }
+      }
+    });
+  }
+
+  // Transforms between real rows and their half spectra. A row of even length is treated as a complex signal of half
+  // the length, z[i] = x[2i] + i x[2i+1], and X[k] = (Z[k] + Z'[h-k]) / 2 - i w^k (Z[k] - Z'[h-k]) / 2 (' conjugates).
+  // (Two rows as one complex signal would be as fast, but a NaN or a large value in one would spoil the other.)
+  void RealToComplex(const R* from, C* to, ThreadPool& pool) const {
+    const FftPlan<R>& plan = *plans_.back();
+    int64_t n = lengths_.back(), h = plan.size();
+    bool even = h != n;
+    ForLines(plan, Rows(), pool, [&](R* re, R* im, R* scratch, int64_t line, int64_t lanes) {
+      for (int64_t l = 0; l < lanes; ++l) {
+        const R* x = from + (line + l) * n;
+        for (int64_t i = 0; i < h; ++i) {
+          re[i * lanes + l] = even ? x[2 * i] : x[i];
+          im[i * lanes + l] = even ? x[2 * i + 1] : R(0);
+        }
+      }
+      plan.Transform(re, im, scratch, lanes);
+      for (int64_t l = 0; l < lanes; ++l) {
+        C* x = to + (line + l) * columns_;
+        for (int64_t k = 0; k < columns_; ++k) {
+          int64_t i = k % h * lanes + l, j = (h - k) % h * lanes + l;
+          if (!even) {
+            x[k] = C(re[i], im[i]);
+            continue;
+          }
+          R sr = re[i] + re[j], si = im[i] - im[j], dr = re[i] - re[j], di = im[i] + im[j];
+          R wr = roots_[2 * k], wi = roots_[2 * k + 1];
+          x[k] = C((sr + (dr * wi + di * wr)) / 2, (si - (dr * wr - di * wi)) / 2);
+        }
+      }
+    });
+  }
+
+  void ComplexToReal(const C* from, R* to, ThreadPool& pool) const {
+    const FftPlan<R>& plan = *plans_.back();
+    int64_t n = lengths_.back(), h = plan.size();
+    bool even = h != n;
+    ForLines(plan, Rows(), pool, [&](R* re, R* im, R* scratch, int64_t line, int64_t lanes) {
+      for (int64_t l = 0; l < lanes; ++l) {
+        const C* x = from + (line + l) * columns_;
+        // The imaginary parts of a real signal's first and middle coefficients do not count.
+        auto at = [&](int64_t k) { return k == 0 || 2 * k == n ? C(x[k].real()) : x[k]; };
+        for (int64_t k = 0; k < h; ++k) {
+          R zr, zi;
+          if (even) {
+            C a = at(k), b = at(h - k);
+            R sr = a.real() + b.real(), si = a.imag() - b.imag(), dr = a.real() - b.real(), di = a.imag() + b.imag();
+            R wr = roots_[2 * k], wi = roots_[2 * k + 1];
+            zr = sr - (di * wr - dr * wi);
+            zi = si + (dr * wr + di * wi);
+          } else {
+            C a = 2 * k < n ? at(k) : std::conj(at(n - k));
+            zr = a.real(), zi = a.imag();
+          }
+          re[k * lanes + l] = zr;
+          im[k * lanes + l] = zi;
+        }
+      }
+      plan.Transform(im, re, scratch, lanes);
+      for (int64_t l = 0; l < lanes; ++l) {
+        R* x = to + (line + l) * n;
+        for (int64_t i = 0; i < h; ++i) {
+          if (even) {
+            x[2 * i] = re[i * lanes + l] * scale_;
+            x[2 * i + 1] = im[i * lanes + l] * scale_;
+          } else {
+            x[i] = re[i * lanes + l] * scale_;
+          }
+        }
+      }
+    });
+  }
+
+  int64_t Rows() const {
+    int64_t rows = outer_;
+    for (size_t i = 0; i + 1 < lengths_.size(); ++i) rows *= lengths_[i];
+    return rows;
+  }
+
+  Kind kind_;
+  int64_t outer_;
+  std::vector<int64_t> lengths_;
+  int64_t columns_;  // complex numbers in a row
+  R scale_;
+  std::vector<R> roots_;  // exp(-2 pi i k / n) for a real signal of even length n
+  std::vector<std::shared_ptr<const FftPlan<R>>> plans_;
+};
+
+Result<std::unique_ptr<Prepared>> PrepareFft(const CallDesc& call) {
+  Attributes attributes(call);
+  attributes.Expect(1, 1);
+  std::string type = attributes.String("type", "FFT");
+  std::vector<int64_t> lengths = attributes.Ints("length");
+  FERRULE_RETURN_IF_ERROR(attributes.status());
+  Kind kind = Kind::kForward;
+  if (type == "IFFT") {
+    kind = Kind::kInverse;
+  } else if (type == "RFFT") {
+    kind = Kind::kRealToComplex;
+  } else if (type == "IRFFT") {
+    kind = Kind::kComplexToReal;
+  } else if (type != "FFT") {
+    attributes.Fail("there is no transform `" + type + "`");
+  }
+  const Shape &from = call.operands[0], &to = call.results[0];
+  const auto& signal = kind == Kind::kComplexToReal ? to.dims : from.dims;
+  size_t rank = signal.size(), count = lengths.size();
+  if (count < 1 || count > rank || !std::equal(lengths.begin(), lengths.end(), signal.end() - count)) {
+    attributes.Fail("the lengths are not the signal's last dimensions");
+  }
+  bool wide = from.dtype == static_cast<int>(Element::kC128) || from.dtype == static_cast<int>(Element::kF64);
+  Element complex = wide ? Element::kC128 : Element::kC64, real = wide ? Element::kF64 : Element::kF32;
+  if (ElementOf(from) != (kind == Kind::kRealToComplex ? real : complex) ||
+      ElementOf(to) != (kind == Kind::kComplexToReal ? real : complex)) {
+    attributes.Fail("there is no transform " + type + " from " + NameOf(ElementOf(from)) + " to " +
+                    NameOf(ElementOf(to)));
+  }
+  FERRULE_RETURN_IF_ERROR(attributes.status());
+  int64_t outer = 1;
+  for (size_t i = 0; i < rank - count; ++i) outer *= signal[i];
+  bool empty = std::find(lengths.begin(), lengths.end(), 0) != lengths.end();
+  if (empty || outer == 0) {
+    if (to.elements() != 0) attributes.Fail("a transform of no elements has no coefficients");
+    FERRULE_RETURN_IF_ERROR(attributes.status());
+    outer = 0;
+    lengths.assign(1, 1);
+  }
+  if (wide) return std::unique_ptr<Prepared>(new Fft<double>(kind, outer, std::move(lengths)));
+  return std::unique_ptr<Prepared>(new Fft<float>(kind, outer, std::move(lengths)));
+}
+
+[[maybe_unused]] const bool registered = RegisterCall("fft", &PrepareFft);
+
+}  // namespace
+}  // namespace ferrule

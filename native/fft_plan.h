@@ -1,0 +1,47 @@
+// Discrete Fourier transforms of one length: Stockham's self-sorting algorithm in radices 4, 2, 3, 5 and other small
+// primes; lengths with a large prime factor by Bluestein's convolution.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace ferrule {
+
+// exp(-2 pi i k / n), 0 <= k: k is reduced first, so that large k cost no accuracy.
+std::pair<double, double> RootOfUnity(int64_t k, int64_t n);
+
+template <class R>
+class FftPlan {
+ public:
+  explicit FftPlan(int64_t n);
+
+  int64_t size() const { return n_; }
+  // Numbers of type R that Transform needs as scratch for each lane.
+  int64_t ScratchPerLane() const;
+
+  // Transforms `lanes` interleaved signals in place, forward and unscaled: element i of signal l is
+  // re[i * lanes + l] + i im[i * lanes + l]. For the inverse transform exchange re and im.
+  void Transform(R* re, R* im, R* scratch, int64_t lanes) const;
+
+ private:
+  struct Stage {
+    int64_t radix, rest;   // the sub-length before the stage is radix * rest
+    std::vector<R> twiddle;  // for each j < rest and r in 1 … radix - 1: re, im
+    std::vector<R> roots;    // re, im of the radix-th roots of one, for the general radix
+  };
+  void Stockham(R* re, R* im, R* scratch, int64_t lanes) const;
+  void Bluestein(R* re, R* im, R* scratch, int64_t lanes) const;
+
+  int64_t n_;
+  std::vector<Stage> stages_;
+  // Bluestein: the convolution's transform, the chirp, and the transformed conjugate chirp.
+  std::unique_ptr<FftPlan> inner_;
+  std::vector<R> chirp_, filter_;
+};
+
+extern template class FftPlan<float>;
+extern template class FftPlan<double>;
+
+}  // namespace ferrule

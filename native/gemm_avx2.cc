@@ -1,0 +1,20 @@
+// The matrix product's innermost loops for x86-64 with AVX2 and FMA.
+#if defined(__x86_64__)
+#pragma GCC optimize("O3")
+#pragma GCC target("arch=x86-64-v3")
+#define FERRULE_ISA avx2
+#define FERRULE_VECTOR_BYTES 32
+#include "gemm_kernel.h"
+
+namespace ferrule {
+const GemmKernels kAvx2Gemm = {
+    "avx2",
+    avx2::Real<float, 6, 2>(),
+    avx2::Real<double, 6, 2>(),
+    avx2::Real<uint32_t, 6, 2>(),
+    avx2::Real<uint64_t, 4, 2>(),
+    avx2::Complex<float, 5, 1>(),
+    avx2::Complex<double, 5, 1>(),
+};
+}  // namespace ferrule
+#endif

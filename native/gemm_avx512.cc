@@ -1,0 +1,20 @@
+// The matrix product's innermost loops for x86-64 with AVX-512.
+#if defined(__x86_64__)
+#pragma GCC optimize("O3")
+#pragma GCC target("arch=x86-64-v4,prefer-vector-width=512")
+#define FERRULE_ISA avx512
+#define FERRULE_VECTOR_BYTES 64
+#include "gemm_kernel.h"
+
+namespace ferrule {
+const GemmKernels kAvx512Gemm = {
+    "avx512",
+    avx512::Real<float, 12, 2>(),
+    avx512::Real<double, 12, 2>(),
+    avx512::Real<uint32_t, 12, 2>(),
+    avx512::Real<uint64_t, 12, 2>(),
+    avx512::Complex<float, 6, 2>(),
+    avx512::Complex<double, 6, 2>(),
+};
+}  // namespace ferrule
+#endif

@@ -1,0 +1,350 @@
+#include "gemm_blocked.h"
+
+#include <algorithm>
+#include <complex>
+#include <cstdlib>
+#include <string_view>
+#include <type_traits>
+
+#include "aligned_scratch.h"
+#include "thread_pool.h"
+
+namespace ferrule {
+
+const GemmKernels& ChosenKernels() {
+  static const GemmKernels& chosen = []() -> const GemmKernels& {
+#if defined(__x86_64__)
+    const char* wish = std::getenv("FERRULE_ISA");
+    std::string_view isa = wish ? wish : "";
+    if (isa == "baseline") return kBaselineGemm;
+    __builtin_cpu_init();
+    bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
+    bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                  __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+    if (avx512 && isa != "avx2") return kAvx512Gemm;
+    if (avx2) return kAvx2Gemm;
+#endif
+    return kBaselineGemm;
+  }();
+  return chosen;
+}
+
+Result<Accumulator> AccumulatorFor(Element a, Element b, Element d) {
+  if (SizeOf(a) == 0 || SizeOf(b) == 0 || SizeOf(d) == 0) {
+    return InvalidArgument("a matrix product of " + NameOf(a) + " and " + NameOf(b) + " to " + NameOf(d) +
+                           " is not defined");
+  }
+  bool complex = IsComplex(a) || IsComplex(b) || IsComplex(d);
+  bool wide = a == Element::kC128 || b == Element::kC128 || d == Element::kC128 || a == Element::kF64 ||
+              b == Element::kF64 || d == Element::kF64;
+  if (complex) return wide ? Accumulator::kC128 : Accumulator::kC64;
+  if (IsFloat(a) || IsFloat(b) || IsFloat(d)) return wide ? Accumulator::kF64 : Accumulator::kF32;
+  return SizeOf(d) == 8 ? Accumulator::kU64 : Accumulator::kU32;
+}
+
+namespace {
+
+struct Scratch {
+  AlignedScratch a, b, row, tile, d;
+};
+Scratch& ThreadScratch() {
+  static thread_local Scratch scratch;
+  return scratch;
+}
+
+template <class T>
+struct Traits {  // float, double, uint32_t, uint64_t
+  using Real = T;
+  static constexpr bool kComplex = false;
+  static constexpr int kParts = 1;
+};
+template <class R>
+struct Traits<std::complex<R>> {
+  using Real = R;
+  static constexpr bool kComplex = true;
+  static constexpr int kParts = 2;
+};
+
+// Whether elements in memory already are what the accumulator type T needs.
+template <class T>
+bool IsDirect(Element e) {
+  if constexpr (std::is_same_v<T, float>) return e == Element::kF32;
+  if constexpr (std::is_same_v<T, double>) return e == Element::kF64;
+  if constexpr (std::is_same_v<T, uint32_t>) return e == Element::kU32 || e == Element::kS32;
+  if constexpr (std::is_same_v<T, uint64_t>) return e == Element::kU64 || e == Element::kS64;
+  if constexpr (std::is_same_v<T, std::complex<float>>) return e == Element::kC64;
+  if constexpr (std::is_same_v<T, std::complex<double>>) return e == Element::kC128;
+  return false;
+}
+
+template <class T>
+const auto& KernelsOf(const GemmKernels& all) {
+  if constexpr (std::is_same_v<T, float>) return all.f32;
+  if constexpr (std::is_same_v<T, double>) return all.f64;
+  if constexpr (std::is_same_v<T, uint32_t>) return all.u32;
+  if constexpr (std::is_same_v<T, uint64_t>) return all.u64;
+  if constexpr (std::is_same_v<T, std::complex<float>>) return all.c64;
+  if constexpr (std::is_same_v<T, std::complex<double>>) return all.c128;
+}
+
+const char* At(const void* base, Element e, int64_t elements) {
+  return static_cast<const char*>(base) + elements * SizeOf(e);
+}
+
+template <class T>
+class Blocked {
+ public:
+  using R = typename Traits<T>::Real;
+  static constexpr int kParts = Traits<T>::kParts;
+  static constexpr bool kComplex = Traits<T>::kComplex;
+  // A block of A stays in the second-level cache, a panel of B in the first-level one.
+  static constexpr int64_t kDepth = sizeof(T) <= 4 ? 256 : sizeof(T) <= 8 ? 192 : 128;
+  static constexpr int64_t kRows = 192, kColumns = 4096 / sizeof(T);
+
+  explicit Blocked(const GemmShape& shape)
+      : s_(shape),
+        kernels_(KernelsOf<T>(ChosenKernels())),
+        a_direct_(IsDirect<T>(shape.a_type)),
+        b_direct_(IsDirect<T>(shape.b_type)),
+        d_direct_(IsDirect<T>(shape.d_type)) {}
+
+  // D[rows][columns] of one matrix, on this thread.
+  void Block(const void* a, const void* b, void* d, int64_t m0, int64_t m1, int64_t n0, int64_t n1) const {
+    a = At(a, s_.a_type, m0 * s_.a_row);
+    b = At(b, s_.b_type, n0 * s_.b_col);
+    char* to = const_cast<char*>(At(d, s_.d_type, m0 * s_.d_row + n0));
+    int64_t m = m1 - m0, n = n1 - n0;
+    if (s_.k == 0) return Zero(to, m, n);
+    if (d_direct_) return Sum(a, b, reinterpret_cast<T*>(to), s_.d_row, m, n);
+    // Sums are kept in the accumulator's type; results are rounded once, at the end.
+    for (int64_t i = 0; i < m; i += kRows) {
+      int64_t rows = std::min(kRows, m - i);
+      for (int64_t j = 0; j < n; j += kColumns) {
+        int64_t columns = std::min(kColumns, n - j);
+        T* sums = ThreadScratch().d.template Get<T>(rows * columns);
+        Sum(At(a, s_.a_type, i * s_.a_row), At(b, s_.b_type, j * s_.b_col), sums, columns, rows, columns);
+        for (int64_t r = 0; r < rows; ++r) {
+          StoreElements(s_.d_type, to + ((i + r) * s_.d_row + j) * SizeOf(s_.d_type), 1, columns, sums + r * columns);
+        }
+      }
+    }
+  }
+
+ private:
+  void Zero(char* to, int64_t m, int64_t n) const {
+    int64_t size = SizeOf(s_.d_type);
+    T zero(0);
+    for (int64_t i = 0; i < m; ++i) {
+      for (int64_t j = 0; j < n; ++j) StoreElements(s_.d_type, to + (i * s_.d_row + j) * size, 1, 1, &zero);
+    }
+  }
+
+  void Sum(const void* a, const void* b, T* d, int64_t d_row, int64_t m, int64_t n) const {
+    const int mr = kernels_.rows, nr = kernels_.columns;
+    Scratch& scratch = ThreadScratch();
+    bool in_place = a_direct_ && m * std::min(s_.k, kDepth) <= 128 * 128 && s_.k <= 2 * kDepth;
+    for (int64_t jc = 0; jc < n; jc += kColumns) {
+      int64_t columns = std::min(kColumns, n - jc);
+      for (int64_t pc = 0; pc < s_.k; pc += kDepth) {
+        int64_t depth = std::min(kDepth, s_.k - pc);
+        R* right = scratch.b.Get<R>((columns + nr) * depth * kParts);
+        Pack<false>(At(b, s_.b_type, jc * s_.b_col + pc * s_.b_row), s_.b_type, b_direct_, s_.b_col, s_.b_row, columns,
+                    depth, right);
+        for (int64_t ic = 0; ic < m; ic += kRows) {
+          int64_t rows = std::min(kRows, m - ic);
+          const void* from = At(a, s_.a_type, ic * s_.a_row + pc * s_.a_col);
+          R* left = scratch.a.Get<R>((rows + mr) * depth * kParts);
+          int64_t whole = in_place ? rows / mr * mr : 0;  // rows that are read where they are
+          if (whole < rows) {
+            Pack<true>(At(from, s_.a_type, whole * s_.a_row), s_.a_type, a_direct_, s_.a_row, s_.a_col, rows - whole,
+                       depth, left);
+          }
+          for (int64_t j = 0; j < columns; j += nr) {
+            for (int64_t i = 0; i < rows; i += mr) {
+              T* to = d + (ic + i) * d_row + jc + j;
+              const R* panel = i < whole ? reinterpret_cast<const R*>(At(from, s_.a_type, i * s_.a_row))
+                                         : left + (i - whole) * depth * kParts;
+              Tile(i < whole, depth, panel, right + j * depth * kParts, to, d_row, std::min<int64_t>(mr, rows - i),
+                   std::min<int64_t>(nr, columns - j), pc > 0);
+            }
+          }
+        }
+      }
+    }
+  }
+
+  void Tile(bool in_place, int64_t depth, const R* a, const R* b, T* d, int64_t d_row, int64_t rows, int64_t columns,
+            bool accumulate) const {
+    auto multiply = in_place ? kernels_.in_place : kernels_.packed;
+    int64_t a_row = s_.a_row * kParts, a_col = s_.a_col * kParts;
+    if (rows == kernels_.rows && columns == kernels_.columns) {
+      multiply(depth, a, a_row, a_col, b, reinterpret_cast<R*>(d), d_row * kParts, accumulate);
+      return;
+    }
+    T* tile = ThreadScratch().tile.template Get<T>(kernels_.rows * kernels_.columns);
+    multiply(depth, a, a_row, a_col, b, reinterpret_cast<R*>(tile), kernels_.columns * kParts, false);
+    for (int64_t i = 0; i < rows; ++i) {
+      const T* from = tile + i * kernels_.columns;
+      T* to = d + i * d_row;
+      for (int64_t j = 0; j < columns; ++j) to[j] = accumulate ? static_cast<T>(to[j] + from[j]) : from[j];
+    }
+  }
+
+  // Panels of a matrix with `count` rows (or columns, of B): element (w, p) is at x + w * x_w + p * x_k.
+  template <bool kLeft>
+  void Pack(const void* x, Element type, bool direct, int64_t x_w, int64_t x_k, int64_t count, int64_t depth,
+            R* panels) const {
+    const int width = kLeft ? kernels_.rows : kernels_.columns;
+    if constexpr (!kComplex) {
+      if (direct) {
+        auto pack = kLeft ? kernels_.pack_rows : kernels_.pack_columns;
+        for (int64_t w = 0; w < count; w += width) {
+          pack(static_cast<const T*>(x) + w * x_w, x_w, x_k, std::min<int64_t>(width, count - w), depth,
+               panels + w * depth);
+        }
+        return;
+      }
+    }
+    auto put = [&](int64_t w, int64_t p, T value) {
+      R* panel = panels + w / width * width * depth * kParts;
+      int64_t lane = w % width;
+      if constexpr (!kComplex) {
+        panel[p * width + lane] = value;
+      } else if constexpr (kLeft) {
+        panel[(p * width + lane) * 2] = value.real();
+        panel[(p * width + lane) * 2 + 1] = value.imag();
+      } else {
+        panel[p * width * 2 + lane] = value.real();
+        panel[p * width * 2 + width + lane] = value.imag();
+      }
+    };
+    for (int64_t w = count; w < (count + width - 1) / width * width; ++w) {
+      for (int64_t p = 0; p < depth; ++p) put(w, p, T(0));
+    }
+    T* row = ThreadScratch().row.template Get<T>(std::max(count, depth));
+    if (x_w == 1) {
+      for (int64_t p = 0; p < depth; ++p) {
+        LoadElements(type, At(x, type, p * x_k), 1, count, row);
+        if constexpr (!kComplex) {
+          for (int64_t w = 0; w < count; w += width) {
+            std::copy_n(row + w, std::min<int64_t>(width, count - w), panels + w * depth + p * width);
+          }
+        } else {
+          for (int64_t w = 0; w < count; ++w) put(w, p, row[w]);
+        }
+      }
+      return;
+    }
+    for (int64_t w = 0; w < count; ++w) {
+      LoadElements(type, At(x, type, w * x_w), x_k, depth, row);
+      for (int64_t p = 0; p < depth; ++p) put(w, p, row[p]);
+    }
+  }
+
+  const GemmShape& s_;
+  const std::remove_reference_t<decltype(KernelsOf<T>(kBaselineGemm))>& kernels_;
+  bool a_direct_, b_direct_, d_direct_;
+};
+
+// Splits [0, n) into `parts` pieces whose borders are multiples of `unit`.
+int64_t Border(int64_t n, int64_t parts, int64_t unit, int64_t i) {
+  int64_t units = (n + unit - 1) / unit;
+  return std::min(n, units * i / parts * unit);
+}
+
+template <class F>
+void Spread(ThreadPool* pool, int64_t n, int64_t grain, F&& f) {
+  if (pool && n > grain) {
+    pool->For(n, grain, f);
+  } else if (n > 0) {
+    f(0, n);
+  }
+}
+
+// Products with a vector, which memory bounds: no packing. False when the case is another one.
+template <class T>
+bool VectorProduct(const GemmShape& s, const void* a, const void* b, void* d, ThreadPool* pool) {
+  if constexpr (!Traits<T>::kComplex) {
+    if (!IsDirect<T>(s.a_type) || !IsDirect<T>(s.b_type) || !IsDirect<T>(s.d_type) || s.k == 0) return false;
+    const auto& kernels = KernelsOf<T>(ChosenKernels());
+    // As a row vector x times a matrix Y of k rows; a column vector is the transposed case.
+    bool row = s.m == 1;
+    if (!row && (s.n != 1 || s.d_row != 1)) return false;
+    int64_t count = row ? s.n : s.m;
+    int64_t x_stride = row ? s.a_col : s.b_row, y_k = row ? s.b_row : s.a_col, y_n = row ? s.b_col : s.a_row;
+    bool dots = y_k == 1 && x_stride == 1 && s.k > 1;
+    if (!dots && y_n != 1) return false;
+    int64_t unit = dots ? 4 : 256 / static_cast<int64_t>(sizeof(T));
+    int64_t units = (count + unit - 1) / unit;
+    Spread(pool, s.batch * units, std::max<int64_t>(1, (1 << 16) / (unit * s.k)), [&](int64_t begin, int64_t end) {
+      while (begin < end) {
+        int64_t batch = begin / units, first = begin % units, last = std::min(units, first + end - begin);
+        const T* x = static_cast<const T*>(row ? a : b) + batch * (row ? s.a_batch : s.b_batch);
+        const T* y = static_cast<const T*>(row ? b : a) + batch * (row ? s.b_batch : s.a_batch);
+        T* to = static_cast<T*>(d) + batch * s.d_batch + first * unit;
+        int64_t n = std::min(count, last * unit) - first * unit;
+        y += first * unit * y_n;
+        if (dots) {
+          kernels.row_times_columns(s.k, n, x, y, y_n, to, 1);
+        } else {
+          kernels.row_times_matrix(s.k, n, x, x_stride, y, y_k, to);
+        }
+        begin += last - first;
+      }
+    });
+    return true;
+  }
+  return false;
+}
+
+template <class T>
+void Multiply(const GemmShape& s, const void* a, const void* b, void* d, ThreadPool* pool) {
+  if (VectorProduct<T>(s, a, b, d, pool)) return;
+  Blocked<T> blocked(s);
+  const auto& kernels = KernelsOf<T>(ChosenKernels());
+  int64_t threads = pool ? pool->threads() : 1;
+  double work = static_cast<double>(s.m) * s.n * std::max<int64_t>(s.k, 1);
+  constexpr double kSmall = 1 << 17;  // multiply-adds below which another thread does not pay
+  // Cut each matrix until there is enough for every thread, along the longer side first.
+  int64_t down = 1, across = 1;
+  int64_t wanted = threads == 1 || work * s.batch < 2 * kSmall ? 1 : threads * (work * s.batch > 64 * kSmall ? 2 : 1);
+  while (s.batch * down * across < wanted && work / (down * across) > 2 * kSmall) {
+    bool cut_rows = s.m / down >= s.n / across ? s.m / down >= 2 * kernels.rows : s.n / across < 2 * kernels.columns;
+    if (cut_rows && s.m / down < 2 * kernels.rows) break;
+    ++(cut_rows ? down : across);
+  }
+  int64_t tiles = down * across;
+  int64_t grain = std::max<int64_t>(1, static_cast<int64_t>(kSmall / (work / tiles + 1)));
+  Spread(pool, s.batch * tiles, grain, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      int64_t batch = i / tiles, row = i % tiles / across, column = i % across;
+      blocked.Block(At(a, s.a_type, batch * s.a_batch), At(b, s.b_type, batch * s.b_batch),
+                    const_cast<char*>(At(d, s.d_type, batch * s.d_batch)), Border(s.m, down, kernels.rows, row),
+                    Border(s.m, down, kernels.rows, row + 1), Border(s.n, across, kernels.columns, column),
+                    Border(s.n, across, kernels.columns, column + 1));
+    }
+  });
+}
+
+}  // namespace
+
+void BlockedGemm(const GemmShape& shape, Accumulator accumulator, const void* a, const void* b, void* d,
+                 ThreadPool* pool) {
+  if (shape.batch <= 0 || shape.m <= 0 || shape.n <= 0) return;
+  switch (accumulator) {
+    case Accumulator::kF32:
+      return Multiply<float>(shape, a, b, d, pool);
+    case Accumulator::kF64:
+      return Multiply<double>(shape, a, b, d, pool);
+    case Accumulator::kU32:
+      return Multiply<uint32_t>(shape, a, b, d, pool);
+    case Accumulator::kU64:
+      return Multiply<uint64_t>(shape, a, b, d, pool);
+    case Accumulator::kC64:
+      return Multiply<std::complex<float>>(shape, a, b, d, pool);
+    case Accumulator::kC128:
+      return Multiply<std::complex<double>>(shape, a, b, d, pool);
+  }
+}
+
+}  // namespace ferrule

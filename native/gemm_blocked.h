@@ -1,0 +1,34 @@
+// The own matrix product: any element types, any strides, blocked for the caches and spread over the thread pool.
+#pragma once
+
+#include <cstdint>
+
+#include "element.h"
+#include "gemm_tables.h"
+#include "status.h"
+
+namespace ferrule {
+
+class ThreadPool;
+
+// D[batch][m][n] = sum over k of A[batch][m][k] * B[batch][k][n]. Strides count elements.
+struct GemmShape {
+  Element a_type, b_type, d_type;
+  int64_t batch = 1, m = 0, n = 0, k = 0;
+  int64_t a_batch = 0, a_row = 0, a_col = 1;
+  int64_t b_batch = 0, b_row = 0, b_col = 1;
+  int64_t d_batch = 0, d_row = 0;  // columns of D are adjacent
+};
+
+// The type that sums are kept in. Integers wrap in the unsigned type of the result's width.
+enum class Accumulator { kF32, kF64, kU32, kU64, kC64, kC128 };
+Result<Accumulator> AccumulatorFor(Element a, Element b, Element d);
+
+// The innermost loops for this CPU (FERRULE_ISA=baseline or avx2 narrows the choice, for tests and comparisons).
+const GemmKernels& ChosenKernels();
+
+// With a null pool everything runs on the calling thread; a run inside a pool's body does so too.
+void BlockedGemm(const GemmShape& shape, Accumulator accumulator, const void* a, const void* b, void* d,
+                 ThreadPool* pool);
+
+}  // namespace ferrule

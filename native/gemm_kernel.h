@@ -1,0 +1,225 @@
+// The innermost loops of the own matrix product, written once with vector types and compiled for several instruction
+// sets: each gemm_<isa>.cc sets FERRULE_VECTOR_BYTES and FERRULE_ISA, turns the instructions on with a pragma, and
+// includes this file. For that reason nothing of the standard library may be instantiated here: a copy of an inline
+// function compiled for AVX-512 could otherwise be the one that the linker keeps for everybody.
+#include "gemm_tables.h"
+
+namespace ferrule {
+namespace FERRULE_ISA {
+
+constexpr int kBytes = FERRULE_VECTOR_BYTES;
+
+template <class T>
+struct VectorOf {
+  typedef T type __attribute__((vector_size(kBytes), may_alias));
+  typedef T unaligned __attribute__((vector_size(kBytes), may_alias, aligned(alignof(T))));
+};
+
+// C[MR][NR] (+)= A[MR][k] * B[k][NR]. B is a packed panel; A is a packed panel (a_row 1, a_k MR, known when compiled) or
+// a matrix in place with any strides.
+template <class T, int MR, int NV, bool kPackedA>
+void Multiply(int64_t k, const T* a, int64_t a_row, int64_t a_k, const T* b, T* c, int64_t c_row, bool accumulate) {
+  using V = typename VectorOf<T>::type;
+  using U = typename VectorOf<T>::unaligned;
+  constexpr int kLanes = kBytes / sizeof(T);
+  V sum[MR][NV] = {};
+  if (kPackedA) {
+    a_row = 1;
+    a_k = MR;
+  }
+  for (int64_t p = 0; p < k; ++p) {
+    V right[NV];
+#pragma GCC unroll 4
+    for (int j = 0; j < NV; ++j) right[j] = *reinterpret_cast<const V*>(b + j * kLanes);
+#pragma GCC unroll 16
+    for (int i = 0; i < MR; ++i) {
+      T left = a[i * a_row];
+#pragma GCC unroll 4
+      for (int j = 0; j < NV; ++j) sum[i][j] += left * right[j];
+    }
+    a += a_k;
+    b += NV * kLanes;
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < MR; ++i) {
+#pragma GCC unroll 4
+    for (int j = 0; j < NV; ++j) {
+      U* to = reinterpret_cast<U*>(c + i * c_row + j * kLanes);
+      *to = accumulate ? *to + sum[i][j] : sum[i][j];
+    }
+  }
+}
+
+// The same for complex numbers: A and C interleaved, B a panel of NR real parts followed by NR imaginary parts for
+// each k. Strides count real numbers.
+template <class R, int MR, int NV, bool kPackedA>
+void MultiplyComplex(int64_t k, const R* a, int64_t a_row, int64_t a_k, const R* b, R* c, int64_t c_row,
+                     bool accumulate) {
+  using V = typename VectorOf<R>::type;
+  constexpr int kLanes = kBytes / sizeof(R);
+  V re[MR][NV] = {}, im[MR][NV] = {};
+  if (kPackedA) {
+    a_row = 2;
+    a_k = 2 * MR;
+  }
+  for (int64_t p = 0; p < k; ++p) {
+    V br[NV], bi[NV];
+#pragma GCC unroll 4
+    for (int j = 0; j < NV; ++j) {
+      br[j] = *reinterpret_cast<const V*>(b + j * kLanes);
+      bi[j] = *reinterpret_cast<const V*>(b + (NV + j) * kLanes);
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < MR; ++i) {
+      R ar = a[i * a_row], ai = a[i * a_row + 1];
+#pragma GCC unroll 4
+      for (int j = 0; j < NV; ++j) {
+        re[i][j] += ar * br[j];
+        im[i][j] += ar * bi[j];
+        re[i][j] -= ai * bi[j];
+        im[i][j] += ai * br[j];
+      }
+    }
+    a += a_k;
+    b += 2 * NV * kLanes;
+  }
+  for (int i = 0; i < MR; ++i) {
+    R* row = c + i * c_row;
+    for (int j = 0; j < NV; ++j) {
+      for (int l = 0; l < kLanes; ++l) {
+        R* to = row + 2 * (j * kLanes + l);
+        to[0] = (accumulate ? to[0] : R(0)) + re[i][j][l];
+        to[1] = (accumulate ? to[1] : R(0)) + im[i][j][l];
+      }
+    }
+  }
+}
+
+// Writes the first `width` of W columns of k rows of a panel, the rest zero: panel[p * W + w] = x[w * x_w + p * x_k].
+template <class T, int W>
+void Pack(const T* x, int64_t x_w, int64_t x_k, int64_t width, int64_t k, T* panel) {
+  if (width == W && x_w == 1) {
+    for (int64_t p = 0; p < k; ++p) __builtin_memcpy(panel + p * W, x + p * x_k, W * sizeof(T));
+    return;
+  }
+  if (width < W) {
+    for (int64_t p = 0; p < k; ++p) {
+      for (int64_t w = width; w < W; ++w) panel[p * W + w] = T(0);
+    }
+  }
+  if (x_k == 1) {  // transposing: a few rows at a time, so that the writes stay in the cache
+    constexpr int64_t kStep = 16;
+    for (int64_t p0 = 0; p0 < k; p0 += kStep) {
+      int64_t p1 = p0 + kStep < k ? p0 + kStep : k;
+      if (width == W && p1 - p0 == kStep) {
+        for (int64_t w = 0; w < W; ++w) {
+          const T* from = x + w * x_w + p0;
+#pragma GCC unroll 16
+          for (int64_t p = 0; p < kStep; ++p) panel[(p0 + p) * W + w] = from[p];
+        }
+        continue;
+      }
+      for (int64_t w = 0; w < width; ++w) {
+        for (int64_t p = p0; p < p1; ++p) panel[p * W + w] = x[w * x_w + p];
+      }
+    }
+    return;
+  }
+  for (int64_t p = 0; p < k; ++p) {
+    for (int64_t w = 0; w < width; ++w) panel[p * W + w] = x[w * x_w + p * x_k];
+  }
+}
+
+// y[0..n) = sum over p of x[p * x_stride] * B[p][0..n), B's columns adjacent: a row vector times a matrix.
+template <class T>
+void RowTimesMatrix(int64_t k, int64_t n, const T* x, int64_t x_stride, const T* b, int64_t b_row, T* y) {
+  using V = typename VectorOf<T>::type;
+  using U = typename VectorOf<T>::unaligned;
+  constexpr int kLanes = kBytes / sizeof(T), kVectors = 8;
+  int64_t j = 0;
+  for (; j + kVectors * kLanes <= n; j += kVectors * kLanes) {
+    V sum[kVectors] = {};
+    for (int64_t p = 0; p < k; ++p) {
+      const T* row = b + p * b_row + j;
+      T left = x[p * x_stride];
+#pragma GCC unroll 8
+      for (int v = 0; v < kVectors; ++v) sum[v] += left * *reinterpret_cast<const U*>(row + v * kLanes);
+    }
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v) *reinterpret_cast<U*>(y + j + v * kLanes) = sum[v];
+  }
+  for (; j + kLanes <= n; j += kLanes) {
+    V sum = {};
+    for (int64_t p = 0; p < k; ++p) sum += x[p * x_stride] * *reinterpret_cast<const U*>(b + p * b_row + j);
+    *reinterpret_cast<U*>(y + j) = sum;
+  }
+  for (; j < n; ++j) {
+    T sum = 0;
+    for (int64_t p = 0; p < k; ++p) sum += x[p * x_stride] * b[p * b_row + j];
+    y[j] = sum;
+  }
+}
+
+// y[0..n) = sum over p of x[p] * B[p][0..n), each column's elements adjacent and columns `b_col` apart: n dot products.
+template <class T>
+void RowTimesColumns(int64_t k, int64_t n, const T* x, const T* b, int64_t b_col, T* y, int64_t y_stride) {
+  using V = typename VectorOf<T>::type;
+  using U = typename VectorOf<T>::unaligned;
+  constexpr int kLanes = kBytes / sizeof(T), kColumns = 4;
+  auto total = [](V s) {
+    T sum = 0;
+    for (int l = 0; l < kLanes; ++l) sum += s[l];
+    return sum;
+  };
+  int64_t whole = k - k % (2 * kLanes), j = 0;
+  for (; j + kColumns <= n; j += kColumns) {
+    V sum[kColumns][2] = {};
+    const T* column = b + j * b_col;
+    for (int64_t p = 0; p < whole; p += 2 * kLanes) {
+      V left0 = *reinterpret_cast<const U*>(x + p), left1 = *reinterpret_cast<const U*>(x + p + kLanes);
+#pragma GCC unroll 4
+      for (int c = 0; c < kColumns; ++c) {
+        sum[c][0] += left0 * *reinterpret_cast<const U*>(column + c * b_col + p);
+        sum[c][1] += left1 * *reinterpret_cast<const U*>(column + c * b_col + p + kLanes);
+      }
+    }
+    for (int c = 0; c < kColumns; ++c) {
+      T tail = total(sum[c][0] + sum[c][1]);
+      for (int64_t p = whole; p < k; ++p) tail += x[p] * column[c * b_col + p];
+      y[(j + c) * y_stride] = tail;
+    }
+  }
+  for (; j < n; ++j) {
+    V sum0 = {}, sum1 = {};
+    const T* column = b + j * b_col;
+    for (int64_t p = 0; p < whole; p += 2 * kLanes) {
+      sum0 += *reinterpret_cast<const U*>(x + p) * *reinterpret_cast<const U*>(column + p);
+      sum1 += *reinterpret_cast<const U*>(x + p + kLanes) * *reinterpret_cast<const U*>(column + p + kLanes);
+    }
+    T tail = total(sum0 + sum1);
+    for (int64_t p = whole; p < k; ++p) tail += x[p] * column[p];
+    y[j * y_stride] = tail;
+  }
+}
+
+template <class T, int MR, int NV>
+constexpr MicroKernels<T> Real() {
+  constexpr int kWidth = NV * kBytes / static_cast<int>(sizeof(T));
+  return {MR,
+          kWidth,
+          &Multiply<T, MR, NV, true>,
+          &Multiply<T, MR, NV, false>,
+          &Pack<T, MR>,
+          &Pack<T, kWidth>,
+          &RowTimesMatrix<T>,
+          &RowTimesColumns<T>};
+}
+
+template <class R, int MR, int NV>
+constexpr ComplexMicroKernels<R> Complex() {
+  constexpr int kWidth = NV * kBytes / static_cast<int>(sizeof(R));
+  return {MR, kWidth, &MultiplyComplex<R, MR, NV, true>, &MultiplyComplex<R, MR, NV, false>};
+}
+
+}  // namespace FERRULE_ISA
+}  // namespace ferrule

@@ -1,0 +1,339 @@
+// Library call "sort": sorts rows along one dimension, all operands alike, always stably.
+//
+// When the compiler recognised the comparator (attribute `key`), keys become unsigned integers and are sorted by radix
+// together with their positions; else a merge sort of positions calls the compiled comparator.
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "aligned_scratch.h"
+#include "attributes.h"
+#include "calls.h"
+#include "element.h"
+#include "program.h"
+#include "sort_keys.h"
+#include "thread_pool.h"
+
+namespace ferrule {
+namespace {
+
+template <class U>
+struct Item {
+  U key;
+  uint32_t position;
+};
+
+constexpr int64_t kRadixFrom = 512;      // rows shorter than this are merge sorted
+constexpr int64_t kParallelFrom = 65536;  // rows longer than this are cut into a piece for each thread
+
+// Stable radix sort by 11-bit digits; the result is in the buffer that is returned. Digits that are the same
+// everywhere are passed over, so narrow types cost one or two passes.
+template <class U>
+Item<U>* RadixSort(Item<U>* from, Item<U>* spare, int64_t n) {
+  constexpr int kBits = 11, kDigits = (8 * sizeof(U) + kBits - 1) / kBits, kBuckets = 1 << kBits;
+  static thread_local std::vector<uint32_t> counts;
+  counts.assign(static_cast<size_t>(kDigits) * kBuckets, 0);
+  for (int64_t i = 0; i < n; ++i) {
+    for (int d = 0; d < kDigits; ++d) ++counts[d * kBuckets + ((from[i].key >> (d * kBits)) & (kBuckets - 1))];
+  }
+  for (int d = 0; d < kDigits; ++d) {
+    uint32_t* count = counts.data() + d * kBuckets;
+    int shift = d * kBits;
+    if (count[(from[0].key >> shift) & (kBuckets - 1)] == static_cast<uint64_t>(n)) continue;
+    uint32_t sum = 0;
+    for (int b = 0; b < kBuckets; ++b) {
+      uint32_t here = count[b];
+      count[b] = sum;
+      sum += here;
+    }
+    for (int64_t i = 0; i < n; ++i) spare[count[(from[i].key >> shift) & (kBuckets - 1)]++] = from[i];
+    std::swap(from, spare);
+  }
+  return from;
+}
+
+template <class U>
+Item<U>* SortPiece(Item<U>* items, Item<U>* spare, int64_t n) {
+  if (n >= kRadixFrom) return RadixSort(items, spare, n);
+  // Positions break ties, so an unstable sort is stable here and needs no buffer.
+  std::sort(items, items + n, [](const Item<U>& a, const Item<U>& b) {
+    return a.key != b.key ? a.key < b.key : a.position < b.position;
+  });
+  return items;
+}
+
+// How many of the first `k` items of the merge of a and b come from a (ties: a first).
+template <class T, class Less>
+int64_t MergeSplit(const T* a, int64_t na, const T* b, int64_t nb, int64_t k, Less less) {
+  int64_t low = std::max<int64_t>(0, k - nb), high = std::min(k, na);
+  while (low < high) {
+    int64_t middle = (low + high) / 2;
+    if (less(b[k - middle - 1], a[middle])) {
+      high = middle;
+    } else {
+      low = middle + 1;
+    }
+  }
+  return low;
+}
+
+// Sorts with every thread of the pool: pieces in parallel, then rounds of merges, each merge cut into parts. `piece`
+// sorts [begin, end) of a in place (b is spare). Returns the buffer that holds the result.
+template <class T, class Piece, class Less>
+T* ParallelSort(ThreadPool& pool, T* a, T* b, int64_t n, Piece piece, Less less) {
+  int64_t pieces = 1;
+  while (pieces < pool.threads()) pieces *= 2;
+  auto border = [&](int64_t i) { return n * i / pieces; };
+  pool.For(pieces, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      T* sorted = piece(a + border(i), b + border(i), border(i + 1) - border(i));
+      if (sorted != a + border(i)) std::copy(sorted, sorted + border(i + 1) - border(i), a + border(i));
+    }
+  });
+  for (int64_t width = 1; width < pieces; width *= 2) {
+    int64_t merges = pieces / (2 * width), parts = pieces / merges;
+    pool.For(merges * parts, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        int64_t first = i / parts * 2 * width, part = i % parts;
+        const T *left = a + border(first), *right = a + border(first + width);
+        int64_t nl = right - left, nr = border(first + 2 * width) - border(first + width), total = nl + nr;
+        int64_t k0 = total * part / parts, k1 = total * (part + 1) / parts;
+        int64_t l0 = MergeSplit(left, nl, right, nr, k0, less), l1 = MergeSplit(left, nl, right, nr, k1, less);
+        std::merge(left + l0, left + l1, right + (k0 - l0), right + (k1 - l1), b + border(first) + k0, less);
+      }
+    });
+    std::swap(a, b);
+  }
+  return a;
+}
+
+struct SortShape {
+  int64_t outer, length, inner;  // element (o, i, j) is at (o * length + i) * inner + j
+  std::vector<int64_t> sizes;    // bytes of an element of each operand
+};
+
+// Moves one row of each operand into place: result[i] = operand[positions(i)].
+template <class PositionOf>
+void Gather(const SortShape& s, void* const* operands, void* const* results, int64_t row, int64_t begin, int64_t end,
+            PositionOf position) {
+  int64_t base = row / s.inner * s.length * s.inner + row % s.inner;
+  for (size_t k = 0; k < s.sizes.size(); ++k) {
+    auto move = [&]<class T>(T*) {
+      const T* from = static_cast<const T*>(operands[k]) + base;
+      T* to = static_cast<T*>(results[k]) + base;
+      for (int64_t i = begin; i < end; ++i) to[i * s.inner] = from[position(i) * s.inner];
+    };
+    struct Sixteen {
+      char bytes[16];
+    };
+    switch (s.sizes[k]) {
+      case 1:
+        move(static_cast<uint8_t*>(nullptr));
+        break;
+      case 2:
+        move(static_cast<uint16_t*>(nullptr));
+        break;
+      case 4:
+        move(static_cast<uint32_t*>(nullptr));
+        break;
+      case 8:
+        move(static_cast<uint64_t*>(nullptr));
+        break;
+      default:
+        move(static_cast<Sixteen*>(nullptr));
+    }
+  }
+}
+
+// Runs `row(index)` for every row, rows in parallel unless there is one or each is large enough to be cut itself.
+template <class Row>
+void ForRows(const SortShape& s, ThreadPool& pool, Row row) {
+  int64_t rows = s.outer * s.inner;
+  if (s.length >= kParallelFrom && rows < 2 * pool.threads()) {
+    for (int64_t r = 0; r < rows; ++r) row(r, true);
+    return;
+  }
+  pool.For(rows, std::max<int64_t>(1, 2048 / (s.length + 1)), [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) row(r, false);
+  });
+}
+
+template <class U>
+class KeySort : public Prepared {
+ public:
+  KeySort(SortShape shape, Element type, int64_t key, FloatOrder order, bool descending)
+      : s_(std::move(shape)), type_(type), key_(key), order_(order), descending_(descending) {}
+
+  Status Run(void* const* operands, void* const* results, ExecContext& context) const override {
+    ForRows(s_, *context.pool, [&](int64_t row, bool spread) {
+      static thread_local AlignedScratch keys_scratch, a_scratch, b_scratch;
+      U* keys = keys_scratch.Get<U>(s_.length);
+      Item<U>* a = a_scratch.Get<Item<U>>(s_.length);
+      Item<U>* b = b_scratch.Get<Item<U>>(s_.length);
+      auto fill = [&](int64_t begin, int64_t end) {
+        int64_t base = row / s_.inner * s_.length * s_.inner + row % s_.inner + begin * s_.inner;
+        SortKeys(type_, static_cast<const char*>(operands[key_]) + base * SizeOf(type_), s_.inner, end - begin, order_,
+                 descending_, keys + begin);
+        for (int64_t i = begin; i < end; ++i) a[i] = {keys[i], static_cast<uint32_t>(i)};
+      };
+      Item<U>* sorted;
+      if (spread) {
+        context.pool->For(s_.length, kParallelFrom / 4, fill);
+        sorted = ParallelSort(*context.pool, a, b, s_.length, &SortPiece<U>,
+                              [](const Item<U>& x, const Item<U>& y) { return x.key < y.key; });
+      } else {
+        fill(0, s_.length);
+        sorted = SortPiece(a, b, s_.length);
+      }
+      auto gather = [&](int64_t begin, int64_t end) {
+        Gather(s_, operands, results, row, begin, end, [&](int64_t i) { return int64_t{sorted[i].position}; });
+      };
+      if (spread) {
+        context.pool->For(s_.length, kParallelFrom / 4, gather);
+      } else {
+        gather(0, s_.length);
+      }
+    });
+    return Status();
+  }
+
+ private:
+  SortShape s_;
+  Element type_;
+  int64_t key_;
+  FloatOrder order_;
+  bool descending_;
+};
+
+class ComparatorSort : public Prepared {
+ public:
+  ComparatorSort(SortShape shape, CompiledFn comparator) : s_(std::move(shape)), comparator_(comparator) {}
+
+  Status Run(void* const* operands, void* const* results, ExecContext& context) const override {
+    ForRows(s_, *context.pool, [&](int64_t row, bool spread) {
+      static thread_local AlignedScratch a_scratch, b_scratch;
+      uint32_t* a = a_scratch.Get<uint32_t>(s_.length);
+      uint32_t* b = b_scratch.Get<uint32_t>(s_.length);
+      for (int64_t i = 0; i < s_.length; ++i) a[i] = static_cast<uint32_t>(i);
+      int64_t base = row / s_.inner * s_.length * s_.inner + row % s_.inner;
+      auto less = [&](uint32_t x, uint32_t y) {
+        // Each call has its own pointers: comparisons run on several threads.
+        void* pointers[2 * kMaxOperands + 1];
+        size_t count = s_.sizes.size();
+        for (size_t k = 0; k < count; ++k) {
+          char* at = static_cast<char*>(operands[k]) + base * s_.sizes[k];
+          pointers[2 * k] = at + x * s_.inner * s_.sizes[k];
+          pointers[2 * k + 1] = at + y * s_.inner * s_.sizes[k];
+        }
+        uint8_t result = 0;
+        pointers[2 * count] = &result;
+        comparator_(pointers, 0, 1);
+        return result != 0;
+      };
+      auto piece = [&](uint32_t* from, uint32_t* spare, int64_t n) { return MergeSort(from, spare, n, less); };
+      uint32_t* sorted = spread ? ParallelSort(*context.pool, a, b, s_.length, piece, less) : piece(a, b, s_.length);
+      Gather(s_, operands, results, row, 0, s_.length, [&](int64_t i) { return int64_t{sorted[i]}; });
+    });
+    return Status();
+  }
+
+  static constexpr size_t kMaxOperands = 64;
+
+ private:
+  // Bottom-up, from runs of eight sorted by insertion. Unlike the standard library's it needs nothing of the comparator:
+  // one that is no order (a plain `<` with NaNs) gives some permutation, never a fault.
+  template <class Less>
+  static uint32_t* MergeSort(uint32_t* from, uint32_t* spare, int64_t n, Less less) {
+    constexpr int64_t kRun = 8;
+    for (int64_t run = 0; run < n; run += kRun) {
+      for (int64_t i = run + 1; i < std::min(n, run + kRun); ++i) {
+        uint32_t x = from[i];
+        int64_t j = i;
+        for (; j > run && less(x, from[j - 1]); --j) from[j] = from[j - 1];
+        from[j] = x;
+      }
+    }
+    for (int64_t width = kRun; width < n; width *= 2) {
+      for (int64_t begin = 0; begin < n; begin += 2 * width) {
+        int64_t middle = std::min(n, begin + width), end = std::min(n, begin + 2 * width);
+        int64_t l = begin, r = middle, to = begin;
+        while (l < middle && r < end) spare[to++] = less(from[r], from[l]) ? from[r++] : from[l++];
+        while (l < middle) spare[to++] = from[l++];
+        while (r < end) spare[to++] = from[r++];
+      }
+      std::swap(from, spare);
+    }
+    return from;
+  }
+
+  SortShape s_;
+  CompiledFn comparator_;
+};
+
+// Rows of at most one element: nothing to sort.
+class CopyRows : public Prepared {
+ public:
+  explicit CopyRows(std::vector<int64_t> bytes) : bytes_(std::move(bytes)) {}
+  Status Run(void* const* operands, void* const* results, ExecContext&) const override {
+    for (size_t k = 0; k < bytes_.size(); ++k) std::memmove(results[k], operands[k], static_cast<size_t>(bytes_[k]));
+    return Status();
+  }
+
+ private:
+  std::vector<int64_t> bytes_;
+};
+
+Result<std::unique_ptr<Prepared>> PrepareSort(const CallDesc& call) {
+  Attributes attributes(call);
+  attributes.Expect(std::max<size_t>(1, call.operands.size()), call.operands.size());
+  FERRULE_RETURN_IF_ERROR(attributes.status());
+  const auto& dims = call.operands[0].dims;
+  int64_t rank = static_cast<int64_t>(dims.size());
+  int64_t dimension = attributes.Int("dimension", rank - 1);
+  if (dimension < 0) dimension += rank;
+  SortShape shape{1, 1, 1, {}};
+  if (rank > 0) {
+    if (dimension < 0 || dimension >= rank) attributes.Fail("there is no such dimension to sort");
+    FERRULE_RETURN_IF_ERROR(attributes.status());
+    for (int64_t d = 0; d < dimension; ++d) shape.outer *= dims[d];
+    shape.length = dims[dimension];
+    for (int64_t d = dimension + 1; d < rank; ++d) shape.inner *= dims[d];
+  }
+  std::vector<int64_t> bytes;
+  for (size_t k = 0; k < call.operands.size(); ++k) {
+    Element type = ElementOf(call.operands[k]);
+    if (call.operands[k].dims != dims || SizeOf(type) == 0 || call.results[k].dtype != call.operands[k].dtype) {
+      attributes.Fail("operand " + std::to_string(k) + " differs in shape or has no order");
+    }
+    shape.sizes.push_back(SizeOf(type));
+    bytes.push_back(SizeOf(type) * call.operands[k].elements());
+  }
+  if (shape.length > UINT32_MAX) attributes.Fail("rows longer than 4294967295 elements are not supported");
+  int64_t key = attributes.Int("key", -1);
+  CompiledFn comparator = attributes.Function("comparator");
+  std::string order = attributes.String("order", "lt");
+  bool canonical = attributes.Bool("total_canonical", false), total = attributes.Bool("total", false);
+  if (key >= static_cast<int64_t>(call.operands.size())) attributes.Fail("the key is not one of the operands");
+  if (key < 0 && !comparator) attributes.Fail("it has neither a key nor a comparator");
+  if (order != "lt" && order != "gt") attributes.Fail("the order is neither lt nor gt");
+  if (shape.sizes.size() > ComparatorSort::kMaxOperands && key < 0) attributes.Fail("more than 64 operands");
+  FERRULE_RETURN_IF_ERROR(attributes.status());
+  if (shape.length <= 1) return std::unique_ptr<Prepared>(new CopyRows(std::move(bytes)));
+  if (key >= 0) {
+    Element type = ElementOf(call.operands[key]);
+    if (IsComplex(type)) attributes.Fail("complex keys have no order");
+    FERRULE_RETURN_IF_ERROR(attributes.status());
+    FloatOrder floats = canonical ? FloatOrder::kCanonical : total ? FloatOrder::kTotal : FloatOrder::kPlain;
+    bool descending = order == "gt";
+    if (SortKeyBytes(type) == 8) {
+      return std::unique_ptr<Prepared>(new KeySort<uint64_t>(std::move(shape), type, key, floats, descending));
+    }
+    return std::unique_ptr<Prepared>(new KeySort<uint32_t>(std::move(shape), type, key, floats, descending));
+  }
+  return std::unique_ptr<Prepared>(new ComparatorSort(std::move(shape), comparator));
+}
+
+[[maybe_unused]] const bool registered = RegisterCall("sort", &PrepareSort);
+
+}  // namespace
+}  // namespace ferrule

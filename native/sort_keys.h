@@ -1,0 +1,99 @@
+// Orders of typed keys as unsigned integers, so that sorting needs only integer comparisons or digits.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include "element.h"
+
+namespace ferrule {
+
+// How floating-point keys compare. kTotal: -NaN < -Inf < … < -0 < +0 < … < Inf < NaN. kCanonical: the same, with both
+// zeros equal and all NaNs equal and last. kPlain: as the `<` of the machine where it is an order; zeros are equal, and
+// a NaN, which is unordered with everything, is treated as in kCanonical.
+enum class FloatOrder { kTotal, kCanonical, kPlain };
+
+// The bits of a float as an unsigned integer of the same width in the total order.
+template <class U>
+U FloatBitsKey(U bits, U infinity, FloatOrder order) {
+  constexpr U kSign = U(1) << (8 * sizeof(U) - 1);
+  if (order != FloatOrder::kTotal) {
+    U magnitude = bits & ~kSign;
+    if (magnitude == 0) bits = 0;
+    if (magnitude > infinity) return ~U(0);
+  }
+  return bits & kSign ? static_cast<U>(~bits) : static_cast<U>(bits | kSign);
+}
+
+// Maps `count` elements that are `stride` apart to keys of type U (of the element's width, or wider). With `descending`
+// the order is turned around, NaNs included.
+template <class U>
+void SortKeys(Element type, const void* source, int64_t stride, int64_t count, FloatOrder order, bool descending, U* to) {
+  const U flip = descending ? ~U(0) : U(0);
+  auto each = [&]<class Stored>(Stored*, auto key) {
+    const Stored* p = static_cast<const Stored*>(source);
+    for (int64_t i = 0; i < count; ++i) to[i] = static_cast<U>(key(p[i * stride])) ^ flip;
+  };
+  auto unsigned_of = [&]<class Stored>(Stored* s) {
+    each(s, [](Stored x) { return x; });
+  };
+  auto signed_of = [&]<class Stored>(Stored* s) {
+    each(s, [](Stored x) { return static_cast<Stored>(x ^ (Stored(1) << (8 * sizeof(Stored) - 1))); });
+  };
+  switch (type) {
+    case Element::kPred:
+    case Element::kU8:
+      return unsigned_of(static_cast<uint8_t*>(nullptr));
+    case Element::kU16:
+      return unsigned_of(static_cast<uint16_t*>(nullptr));
+    case Element::kU32:
+      return unsigned_of(static_cast<uint32_t*>(nullptr));
+    case Element::kU64:
+      return unsigned_of(static_cast<uint64_t*>(nullptr));
+    case Element::kS8:
+      return signed_of(static_cast<uint8_t*>(nullptr));
+    case Element::kS16:
+      return signed_of(static_cast<uint16_t*>(nullptr));
+    case Element::kS32:
+      return signed_of(static_cast<uint32_t*>(nullptr));
+    case Element::kS64:
+      return signed_of(static_cast<uint64_t*>(nullptr));
+    case Element::kU4:
+      return each(static_cast<uint8_t*>(nullptr), [](uint8_t x) { return x & 15; });
+    case Element::kU2:
+      return each(static_cast<uint8_t*>(nullptr), [](uint8_t x) { return x & 3; });
+    case Element::kS4:
+      return each(static_cast<uint8_t*>(nullptr), [](uint8_t x) { return (x & 15) ^ 8; });
+    case Element::kS2:
+      return each(static_cast<uint8_t*>(nullptr), [](uint8_t x) { return (x & 3) ^ 2; });
+    case Element::kF16:
+      return each(static_cast<uint16_t*>(nullptr),
+                  [&](uint16_t x) { return FloatBitsKey<uint16_t>(x, 0x7c00, order); });
+    case Element::kBF16:
+      return each(static_cast<uint16_t*>(nullptr),
+                  [&](uint16_t x) { return FloatBitsKey<uint16_t>(x, 0x7f80, order); });
+    case Element::kF32:
+      return each(static_cast<uint32_t*>(nullptr),
+                  [&](uint32_t x) { return FloatBitsKey<uint32_t>(x, 0x7f800000u, order); });
+    case Element::kF64:
+      return each(static_cast<uint64_t*>(nullptr),
+                  [&](uint64_t x) { return FloatBitsKey<uint64_t>(x, 0x7ff0000000000000ull, order); });
+    default: {  // floats of at most 8 bits: by their values, NaNs of either sign at the ends
+      const float* values = TinyFloatValues(type);
+      return each(static_cast<uint8_t*>(nullptr), [&](uint8_t x) {
+        uint32_t bits;
+        std::memcpy(&bits, &values[x], 4);
+        bool nan = (bits & 0x7fffffffu) > 0x7f800000u;
+        if (nan) bits = (x & 0x80) && order == FloatOrder::kTotal && type != Element::kF8E8M0FNU ? 0xffc00000u : 0x7fc00000u;
+        uint32_t key = FloatBitsKey<uint32_t>(bits, 0x7f800000u, order);
+        return key;
+      });
+    }
+  }
+}
+
+// Bytes of the key type for an element: 4 or 8 (narrow types use 4; their upper digits are constant and cost nothing).
+inline int64_t SortKeyBytes(Element type) { return SizeOf(type) == 8 ? 8 : 4; }
+
+}  // namespace ferrule
