@@ -10,7 +10,7 @@ from ferrule.errors import Unsupported
 from ferrule.ir import UNKNOWN, DType, Loc, Tensor, Tuple
 from ferrule.ir.types import DTYPES, bf16, c64, c128, f16, f32, f64
 from ferrule.stablehlo.bytecode import Cursor, malformed
-from ferrule.stablehlo.tables import Foreign, FunctionType, Tables, elements, floating, integer
+from ferrule.stablehlo.tables import INDEX, Foreign, FunctionType, Tables, elements, floating, integer
 
 
 def _array(t: Tables, c: Cursor) -> Any:
@@ -159,6 +159,8 @@ def type_(t: Tables, c: Cursor) -> Any:
     at, code = c.at, c.varint()
     if code == 0:
         return _integer_type(t, c)
+    if code == 1:
+        return INDEX
     if code == 2:
         return _function(t, c)
     if code in _FLOATS:
@@ -180,6 +182,6 @@ def type_(t: Tables, c: Cursor) -> Any:
 
 _FLOATS = {3: bf16, 4: f16, 5: f32, 6: f64}
 _OTHERS = {
-    **{1: "index", 7: "f80", 8: "f128", 10: "memref", 11: "memref", 16: "memref", 17: "memref"},
+    **{7: "f80", 8: "f128", 10: "memref", 11: "memref", 16: "memref", 17: "memref"},
     **{18: "unranked tensor", 19: "vector", 20: "vector"},
 }

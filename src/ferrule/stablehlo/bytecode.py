@@ -148,7 +148,7 @@ def parse(data: bytes) -> Container:
     stop = data.find(b"\0", cursor.at)
     if stop < 0:
         malformed(cursor.at, "the producer's name does not end")
-    box = Container(data, version, data[cursor.at : stop].decode("utf-8", "replace"))
+    box = Container(data, version, data[cursor.at : stop].decode("utf-8", "surrogateescape"))
     cursor.at = stop + 1
     found: dict[int, Cursor] = {}
     while cursor.at < cursor.end:
@@ -184,7 +184,7 @@ def _strings(box: Container, cursor: Cursor) -> None:
         start = cursor.take(size, "a string")
         if size == 0:
             malformed(start, "a string has no terminator")
-        box.strings.append(data[start : start + size - 1].decode("utf-8", "replace"))
+        box.strings.append(data[start : start + size - 1].decode("utf-8", "surrogateescape"))
 
 
 def string_at(box: Container, index: int, at: int) -> str:

@@ -7,6 +7,7 @@ over one device become what they are: the identity.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ import numpy as np
 from ferrule.errors import InvalidArgument, Unsupported
 from ferrule.ir import Block, Function, Loc, Module, Op, Tensor, Value
 from ferrule.stablehlo.layouts import row_major_call
-from ferrule.stablehlo.sdy import Mesh, Sharding
+from ferrule.stablehlo.sdy import Mesh, MeshGroups, Sharding
 from ferrule.stablehlo.tuples import flatten_tuples, has_tuples
 
 Env = dict[Value, Value]
@@ -52,8 +53,10 @@ def import_module(module: Module) -> Module:
     return Module({"main": function}, module.attrs, module.name, module.producer, module.meshes)
 
 
-def _axis_size(module: Module, sharding: Sharding, name: str) -> int:
-    mesh = sharding.mesh if isinstance(sharding.mesh, Mesh) else module.meshes.get(sharding.mesh)
+def axis_size(module: Module, mesh: str | Mesh | None, name: str) -> int:
+    """The size of a mesh axis; 1 if the program does not declare the mesh."""
+    if isinstance(mesh, str):
+        mesh = module.meshes.get(mesh)
     return dict(mesh.axes).get(name, 1) if isinstance(mesh, Mesh) else 1
 
 
@@ -62,7 +65,7 @@ def _splits(module: Module, attrs: dict[str, Any]) -> bool:
     found = attrs.get("sdy.sharding")
     if isinstance(found, Sharding):
         axes = [a for d in found.dims for a in d.axes] + list(found.unreduced)
-        return any(a.part[1] > 1 if a.part else _axis_size(module, found, a.name) > 1 for a in axes)
+        return any(a.part[1] > 1 if a.part else axis_size(module, found.mesh, a.name) > 1 for a in axes)
     text = attrs.get("mhlo.sharding")
     return isinstance(text, str) and "devices=" in text and "last_tile_dim_replicate" not in text
 
@@ -176,7 +179,7 @@ class _Importer:
         shardings = [*op.attrs.get("in_shardings", ()), *op.attrs.get("out_shardings", ())]
         for sharding in shardings:
             for axis in op.attrs.get("manual_axes", ()):
-                size = _axis_size(self.module, sharding, axis)
+                size = axis_size(self.module, sharding.mesh, axis)
                 if size > 1:
                     raise Unsupported(
                         "a manual computation (shard_map) over several devices is not supported yet",
@@ -212,7 +215,11 @@ class _Importer:
 
     def collective(self, op: Op, out: Block, env: Env, caller: Loc | None) -> Sequence[Value]:
         groups = op.attrs.get("replica_groups")
-        size = groups.shape[1] if isinstance(groups, np.ndarray) and groups.ndim == 2 and groups.size else 1
+        size = 1
+        if isinstance(groups, np.ndarray) and groups.ndim == 2 and groups.size:
+            size = groups.shape[1]
+        elif isinstance(groups, MeshGroups):
+            size = prod(axis_size(self.module, groups.mesh, axis.name) for axis in groups.axes)
         self.require_one_device(op, max(size, self.partitions * self.replicas))
         operands = [env.get(v, v) for v in op.operands]
         if op.name == "collective_permute":

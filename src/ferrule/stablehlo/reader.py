@@ -24,7 +24,7 @@ from ferrule.stablehlo.bytecode import (
 )
 from ferrule.stablehlo.op_table import OTHER_PROPERTIES, PROPERTIES, finisher
 from ferrule.stablehlo.sdy import Mesh
-from ferrule.stablehlo.tables import DYNAMIC, Foreign, Tables
+from ferrule.stablehlo.tables import DYNAMIC, INDEX, Foreign, Tables
 from ferrule.stablehlo.text import to_portable
 
 _HAS_ATTRS, _HAS_RESULTS, _HAS_OPERANDS, _HAS_SUCCESSORS, _HAS_REGIONS, _HAS_USES, _HAS_PROPERTIES = (
@@ -383,11 +383,14 @@ def _refuse_foreign(module: Module) -> None:
                 raise Foreign("deprecated", f"the op {op.name}", op.loc)
             if op.name in _QUANTIZED_OPS:
                 raise Foreign("quantized", f"the op {op.name}", op.loc)
-            if op.name in _DYNAMIC_OPS or any(DYNAMIC in getattr(r.type, "shape", ()) for r in op.results):
+            if op.name in _DYNAMIC_OPS or any(_is_dynamic(r) for r in op.results):
                 raise Foreign("dynamic", f"the op {op.name}", op.loc)
-        for value in function.body.args:
-            if DYNAMIC in getattr(value.type, "shape", ()):
-                raise Foreign("dynamic", f"an argument of @{function.name}")
+        if any(_is_dynamic(value) for value in function.body.args):
+            raise Foreign("dynamic", f"an argument of @{function.name}")
+
+
+def _is_dynamic(value: Value) -> bool:
+    return isinstance(value.type, Tensor) and (DYNAMIC in value.type.shape or value.type.dtype is INDEX)
 
 
 # Which MLIR passes help with a form that the reader cannot take as it is.

@@ -7,7 +7,7 @@ from math import prod
 from typing import Any
 
 from ferrule.stablehlo.bytecode import Cursor, malformed
-from ferrule.stablehlo.tables import Foreign, Tables
+from ferrule.stablehlo.tables import Tables
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,28 @@ class Sharding:
         return not self.unreduced and not any(d.axes for d in self.dims)
 
 
+@dataclass(frozen=True)
+class OpShardingRule:
+    """How the dimensions of an op's operands and results belong together; JAX attaches it to custom calls."""
+
+    factor_sizes: tuple[int, ...]
+    operands: tuple[Any, ...]
+    results: tuple[Any, ...]
+    reduction: tuple[int, ...]
+    need_replication: tuple[int, ...]
+    permutation: tuple[int, ...]
+    blocked: tuple[int, ...]
+    is_custom: bool
+
+
+@dataclass(frozen=True)
+class MeshGroups:
+    """The replica groups of a collective, given as axes of a mesh."""
+
+    mesh: str | Mesh
+    axes: tuple[Axis, ...]
+
+
 def _list(t: Tables, c: Cursor, kind: type) -> tuple[Any, ...]:
     at, found = c.at, t.read_attrs(c)
     if not all(isinstance(item, kind) for item in found):
@@ -85,6 +107,12 @@ def _sharding(t: Tables, c: Cursor, version: int) -> Sharding:
     return Sharding(mesh, dims, replicated, unreduced, c.signed() if version >= 3 else 0)
 
 
+def _rule(t: Tables, c: Cursor) -> OpShardingRule:
+    sizes, operands, results = c.signed_list("factors"), t.read_attrs(c), t.read_attrs(c)
+    kinds = [c.signed_list("factors") for _ in range(4)]
+    return OpShardingRule(sizes, operands, results, *kinds, is_custom=bool(c.byte()))
+
+
 def attribute(t: Tables, c: Cursor) -> Any:
     """Decodes one attribute; a list of shardings becomes a tuple."""
     at, code = c.at, c.varint()
@@ -104,10 +132,12 @@ def attribute(t: Tables, c: Cursor) -> Any:
         return _sharding(t, c, {6: 1, 15: 2, 17: 3}[code])
     if code in (7, 16):
         return _list(t, c, Sharding)
-    if code in (8, 9, 10):
-        raise Foreign("dialect", "a Shardy op-sharding rule")
-    if code in (11, 12, 14):
+    if code == 8:
+        return c.signed_list("factors")
+    if code in (9, 11, 12, 14):
         return t.read_attrs(c)
+    if code == 10:
+        return _rule(t, c)
     if code == 13:
         return _list(t, c, Axis), c.signed(), c.signed()
     malformed(at, f"sdy attribute code {code} is not known")

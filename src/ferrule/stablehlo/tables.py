@@ -18,6 +18,9 @@ from ferrule.stablehlo.bytecode import Container, Cursor, malformed
 DYNAMIC = -1
 """The size of a dimension that the program leaves open; `legalize` must make it a number."""
 
+INDEX = DType("index", "int", 64, 8, 0, np.dtype(np.int64))
+"""The type of sizes and positions. Layouts of custom calls have it; a value of it belongs to a dynamic program."""
+
 
 class Foreign(Exception):
     """The file is sound but holds a form that jaxlib's MLIR passes must rewrite first; `kind` says which."""
@@ -47,7 +50,7 @@ class Tables:
         from ferrule.stablehlo import builtin, sdy, vhlo
 
         self.box = box
-        self.dynamic = False
+        self.dynamic = False  # True once a type was met that only dynamic programs may give to a value
         self._attrs: list[Any] = [None] * len(box.attrs)
         self._types: list[Any] = [None] * len(box.types)
         self._attr_decoders: dict[str, Decoder] = {
@@ -132,6 +135,8 @@ class Tables:
                 malformed(at, f"a tensor type has the shape {shape}")
             self.dynamic = True
             shape = tuple(DYNAMIC if d < 0 else d for d in shape)
+        if dtype is INDEX:
+            self.dynamic = True
         return Tensor(shape, dtype)
 
 

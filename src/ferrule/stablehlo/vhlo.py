@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from ferrule.ir import Token, Tuple
 from ferrule.ir import types as T
 from ferrule.stablehlo.builtin import complex_of
 from ferrule.stablehlo.bytecode import Cursor, malformed
-from ferrule.stablehlo.tables import Foreign, FunctionType, Tables, elements, floating, integer
+from ferrule.stablehlo.sdy import Axis, Mesh, MeshGroups
+from ferrule.stablehlo.tables import INDEX, Foreign, FunctionType, Tables, elements, floating, integer
 
 COMPARISON_DIRECTION = ("EQ", "NE", "GE", "GT", "LE", "LT")
 COMPARISON_TYPE = ("NOTYPE", "FLOAT", "TOTALORDER", "SIGNED", "UNSIGNED")
@@ -65,10 +68,8 @@ def _accuracy(t: Tables, c: Cursor) -> ResultAccuracy:
 
 
 def _integer(t: Tables, c: Cursor) -> int:
-    at, dtype = c.at, t.read_type(c)
-    if dtype is INDEX:
-        return integer(c, T.i64)
-    if not isinstance(dtype, T.DType) or not dtype.is_int:
+    at, dtype = c.at, t.read_dtype(c)
+    if not dtype.is_int:
         malformed(at, f"an integer attribute has the type {dtype}")
     return integer(c, dtype)
 
@@ -80,8 +81,14 @@ def _boolean(t: Tables, c: Cursor) -> bool:
     return bool(value)
 
 
-def _mesh_part(t: Tables, c: Cursor) -> Any:
-    raise Foreign("dialect", "replica groups given by mesh axes")
+def _axis(t: Tables, c: Cursor) -> Axis:
+    name = str(t.read_attr(c))
+    return Axis(name, t.read_attr(c) if c.varint() else None)
+
+
+def _mesh(t: Tables, c: Cursor) -> Mesh:
+    axes, ids = t.read_attr(c), t.read_optional_attr(c)
+    return Mesh(tuple(axes), tuple(ids.tolist()) if isinstance(ids, np.ndarray) else tuple(ids or ()))
 
 
 _ATTRIBUTES: dict[int, Any] = {
@@ -96,7 +103,11 @@ _ATTRIBUTES: dict[int, Any] = {
     17: Tables.read_type,
     18: lambda t, c: c.signed_list("bounds"),
     20: _accuracy,
-    **dict.fromkeys((21, 22, 23, 24, 25), _mesh_part),
+    21: lambda t, c: (c.signed(), c.signed()),
+    22: _axis,
+    23: lambda t, c: MeshGroups(t.read_attr(c), t.read_attr(c)),
+    24: lambda t, c: (str(t.read_attr(c)), c.signed()),
+    25: _mesh,
 }
 
 
@@ -115,11 +126,6 @@ def attribute(t: Tables, c: Cursor) -> Any:
     return decoder(t, c)
 
 
-class Index:
-    """The type of sizes and positions; only attributes and shape computations have it."""
-
-
-INDEX = Index()
 _PLAIN: dict[int, Any] = {
     **{0: T.i1, 2: T.bf16, 3: T.f16, 4: T.f32, 5: T.f64, 6: T.f8E4M3FN, 7: T.f8E5M2, 9: INDEX},
     **{10: T.i4, 11: T.i8, 12: T.i16, 13: T.i32, 14: T.i64, 15: T.ui4, 16: T.ui8, 17: T.ui16, 18: T.ui32, 19: T.ui64},
@@ -142,8 +148,6 @@ def type_(t: Tables, c: Cursor) -> Any:
     if code == 20:
         shape = c.signed_list("dimensions")
         dtype = t.read_type(c)
-        if dtype is INDEX:
-            raise Foreign("dynamic", "a tensor of index type")
         if not isinstance(dtype, T.DType):
             malformed(at, f"{dtype} is not an element type")
         return t.tensor(shape, dtype, at)
