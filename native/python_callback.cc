@@ -1,0 +1,87 @@
+// The library call "ferrule.python_callback": a host callback of the program, run by ferrule.bridge.host_callback.
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "calls.h"
+#include "program.h"
+#include "python_api.h"
+
+namespace ferrule {
+namespace {
+
+using python::Api;
+using python::Gil;
+using python::Object;
+using python::Ref;
+
+constexpr int kRead = 0x100, kWrite = 0x200;  // PyBUF_READ, PyBUF_WRITE
+
+class PythonCallback final : public Prepared {
+ public:
+  PythonCallback(int64_t id, const CallDesc& desc) : id_(id), operands_(desc.operands), results_(desc.results) {}
+
+  Status Run(void* const* operands, void* const* results, ExecContext&) const override {
+    auto found = python::Interpreter();
+    if (!found.ok()) return found.status();
+    const Api& api = **found;
+    Gil gil(api);
+    std::vector<Ref> views;
+    Ref inputs(api, Describe(api, operands_, operands, kRead, &views));
+    Ref outputs(api, Describe(api, results_, results, kWrite, &views));
+    if (!inputs || !outputs) return python::TakeException(api);
+    auto result = python::Call(api, "ferrule.bridge", "host_callback",
+                               {api.PyLong_FromLongLong(id_), inputs.release(), outputs.release()}, true);
+    Invalidate(api, views);
+    return result.status();
+  }
+
+ private:
+  // [(memoryview, dtype, dims), …]; null with an exception pending on failure.
+  static Object* Describe(const Api& api, const std::vector<Shape>& shapes, void* const* addresses, int access,
+                          std::vector<Ref>* views) {
+    static char nothing;  // memory views must not be of null
+    Ref list(api, api.PyList_New(0));
+    for (size_t i = 0; list && i < shapes.size(); ++i) {
+      auto* address = static_cast<char*>(addresses[i]);
+      Ref view(api, api.PyMemoryView_FromMemory(address ? address : &nothing, ByteSize(shapes[i]), access));
+      Ref dims(api, api.PyTuple_New(static_cast<long>(shapes[i].dims.size())));
+      Ref item(api, api.PyTuple_New(3));
+      if (!view || !dims || !item) return nullptr;
+      for (size_t d = 0; d < shapes[i].dims.size(); ++d)
+        api.PyTuple_SetItem(dims.get(), static_cast<long>(d), api.PyLong_FromLongLong(shapes[i].dims[d]));
+      api.Py_IncRef(view.get());
+      api.PyTuple_SetItem(item.get(), 0, view.get());
+      api.PyTuple_SetItem(item.get(), 1, api.PyLong_FromLongLong(shapes[i].dtype));
+      api.PyTuple_SetItem(item.get(), 2, dims.release());
+      if (api.PyList_Append(list.get(), item.get()) != 0) return nullptr;
+      views->push_back(std::move(view));
+    }
+    return list.release();
+  }
+
+  // The buffers are the program's: a view that Python has kept must not reach them later. One that an array still uses
+  // cannot be taken back; the bridge copies what it hands to users.
+  static void Invalidate(const Api& api, const std::vector<Ref>& views) {
+    for (const Ref& view : views) {
+      Ref release(api, api.PyObject_GetAttrString(view.get(), "release"));
+      if (release) Ref(api, api.PyObject_CallObject(release.get(), nullptr));
+      api.PyErr_Clear();
+    }
+  }
+
+  int64_t id_;
+  std::vector<Shape> operands_, results_;
+};
+
+Result<std::unique_ptr<Prepared>> Make(const CallDesc& desc) {
+  auto found = desc.attrs.find("id");
+  const int64_t* id = found == desc.attrs.end() ? nullptr : std::get_if<int64_t>(&found->second.data);
+  if (!id) return InvalidArgument("the call 'ferrule.python_callback' has no attribute 'id' of type i64");
+  return std::unique_ptr<Prepared>(std::make_unique<PythonCallback>(*id, desc));
+}
+
+[[maybe_unused]] const bool registered = RegisterCall("ferrule.python_callback", &Make);
+
+}  // namespace
+}  // namespace ferrule
