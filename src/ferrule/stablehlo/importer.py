@@ -134,11 +134,11 @@ class _Importer:
         key = caller, inner
         found = self.joined.get(key)
         if found is None:
-            if inner.file:
-                found = inner
-            else:
-                name = f"{caller.name}/{inner.name}" if caller.name and inner.name else caller.name or inner.name
-                found = Loc(name, caller.file, caller.line, caller.col)
+            name = f"{caller.name}/{inner.name}" if caller.name and inner.name else caller.name or inner.name
+            if inner.name.startswith(caller.name.split("/")[0] + "/"):
+                name = inner.name  # it holds the whole stack already
+            place = inner if inner.file else caller
+            found = Loc(name, place.file, place.line, place.col)
             self.joined[key] = found
         return found
 
