@@ -181,7 +181,5 @@ def type_(t: Tables, c: Cursor) -> Any:
 
 
 _FLOATS = {3: bf16, 4: f16, 5: f32, 6: f64}
-_OTHERS = {
-    **{7: "f80", 8: "f128", 10: "memref", 11: "memref", 16: "memref", 17: "memref"},
-    **{18: "unranked tensor", 19: "vector", 20: "vector"},
-}
+_OTHERS = {7: "f80", 8: "f128", 18: "unranked tensor", 19: "vector", 20: "vector"}
+_OTHERS |= dict.fromkeys((10, 11, 16, 17), "memref")

@@ -41,7 +41,7 @@ def long_varint(data: bytes, at: int) -> tuple[int, int]:
 class Cursor:
     """A position in the bytes and the end of the part that may be read."""
 
-    __slots__ = ("data", "at", "end")
+    __slots__ = ("at", "data", "end")
 
     def __init__(self, data: bytes, at: int, end: int) -> None:
         self.data, self.at, self.end = data, at, end

@@ -190,9 +190,9 @@ class _Importer:
         return self.inline_region(op, out, env, caller)
 
     def custom_call(self, op: Op, out: Block, env: Env, caller: Loc | None) -> Sequence[Value] | None:
-        if op.attrs.get("call_target_name") in _HINTS and len(op.operands) == len(op.results) == 1:
-            if op.operands[0].type == op.results[0].type:
-                return self.identity(op, out, env, caller)
+        types = [v.type for v in op.operands]
+        if op.attrs.get("call_target_name") in _HINTS and types == [r.type for r in op.results]:
+            return self.identity(op, out, env, caller)
         if "operand_layouts" in op.attrs or "result_layouts" in op.attrs:
             loc = op.loc if caller is None else self.join(caller, op.loc)
             return row_major_call(op, [env.get(v, v) for v in op.operands], out, loc)

@@ -16,8 +16,7 @@ from ferrule.ir import DotDims, Module, Op, Tensor
 
 # CHLO ops for which one expression, or one library call, is better than the decomposition.
 NATIVE = frozenset(
-    ("erf", "erfc", "erf_inv", "acos", "acosh", "asin", "asinh", "atan", "atanh", "sinh", "cosh", "tan", "top_k")
-    + ("square", "mulhi", "lgamma", "digamma", "next_after", "is_inf", "is_neg_inf", "is_pos_inf")
+    "erf erfc erf_inv acos acosh asin asinh atan atanh sinh cosh tan square mulhi lgamma digamma next_after top_k".split()
 )
 
 
@@ -26,7 +25,9 @@ def known_natively(name: str) -> bool:
     from ferrule.ops import OPS
 
     found = OPS.get(name)
-    return found is not None and (found.element is not None or found.evaluate is not None)
+    if found is None:
+        return False
+    return found.element is not None or (found.evaluate is not None and not found.elementwise)
 
 
 def legalize(module: Module) -> Module:
@@ -43,7 +44,8 @@ def legalize(module: Module) -> Module:
 
 def _composite(op: Op, native: set[str]) -> None:
     name = op.attrs.get("name")
-    if name in native:
+    # The decompositions of complex functions are sound at branch cuts and infinities; there is nothing to gain.
+    if name in native and not any(isinstance(v.type, Tensor) and v.type.dtype.is_complex for v in op.operands):
         op.name, op.attrs = str(name).removeprefix("chlo."), dict(op.attrs.get("composite_attributes") or {})
         return
     op.name, op.attrs = "call", {"callee": op.attrs["decomposition"]}

@@ -40,7 +40,7 @@ _TERMINATORS = {"vhlo.return_v1", "sdy.return", "func.return", "stablehlo.return
 class _OpName:
     """An op name of the file: the graph's name for it, the names of its properties, and what kind it is."""
 
-    __slots__ = ("name", "properties", "finish", "kind", "cache")
+    __slots__ = ("cache", "finish", "kind", "name", "properties")
 
     def __init__(self, dialect: str, text: str) -> None:
         full = f"{dialect}.{text}"
@@ -344,7 +344,7 @@ class _Reader:
                     malformed(at, "an op defines more values than its region announced")
                 values[next_value:after] = results
                 next_value = after
-            if kind == _PLAIN or kind == _MODULE:
+            if kind in (_PLAIN, _MODULE):
                 ops.append(op)
             elif kind == _RETURN:
                 block.results = operands
@@ -366,10 +366,8 @@ class _Reader:
 
 
 # Ops that MLIR's passes replace, by the kind of pass.
-_DYNAMIC_OPS = frozenset(
-    ("dynamic_broadcast_in_dim", "dynamic_conv", "dynamic_gather", "dynamic_iota", "dynamic_pad", "dynamic_reshape")
-    + ("real_dynamic_slice", "set_dimension_size")
-)
+_DYNAMIC_OPS = frozenset(f"dynamic_{n}" for n in ("broadcast_in_dim", "conv", "gather", "iota", "pad", "reshape"))
+_DYNAMIC_OPS |= {"real_dynamic_slice", "set_dimension_size"}
 _DEPRECATED_OPS = frozenset(("einsum", "unary_einsum", "torch_index_select"))
 _QUANTIZED_OPS = frozenset(("uniform_quantize", "uniform_dequantize"))
 _NEED_PASSES = _DYNAMIC_OPS | _DEPRECATED_OPS | _QUANTIZED_OPS
@@ -394,10 +392,8 @@ def _is_dynamic(value: Value) -> bool:
 
 
 # Which MLIR passes help with a form that the reader cannot take as it is.
-_STEPS = {
-    **{"dynamic": ["dynamic"], "quantized": ["quantized"], "deprecated": ["deprecated"]},
-    **{"newer": [], "dialect": [], "type": []},
-}
+_STEPS: dict[str, list[str]] = {kind: [kind] for kind in ("dynamic", "quantized", "deprecated")}
+_STEPS |= {kind: [] for kind in ("newer", "dialect", "type")}
 
 
 def read(code: bytes, format: str = "mlir") -> Module:

@@ -109,8 +109,8 @@ def _sharding(t: Tables, c: Cursor, version: int) -> Sharding:
 
 def _rule(t: Tables, c: Cursor) -> OpShardingRule:
     sizes, operands, results = c.signed_list("factors"), t.read_attrs(c), t.read_attrs(c)
-    kinds = [c.signed_list("factors") for _ in range(4)]
-    return OpShardingRule(sizes, operands, results, *kinds, is_custom=bool(c.byte()))
+    a, b, p, d = (c.signed_list("factors") for _ in range(4))
+    return OpShardingRule(sizes, operands, results, a, b, p, d, bool(c.byte()))
 
 
 def attribute(t: Tables, c: Cursor) -> Any:

@@ -7,6 +7,7 @@ stdout: the length of a JSON header and of a payload (two 8-byte numbers), then 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import json
 import os
 import select
@@ -73,7 +74,7 @@ class Worker:
         package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
         paths = [package, *(p for p in sys.path if p), environment.get("PYTHONPATH", "")]
         environment["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(p for p in paths if p))
-        self._log = tempfile.TemporaryFile()
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the process
         command = [python_executable(), "-m", "ferrule.stablehlo.worker"]
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, env=environment
@@ -89,10 +90,8 @@ class Worker:
         if process and self._owner == os.getpid():
             for stream in (process.stdin, process.stdout):
                 if stream:
-                    try:
+                    with contextlib.suppress(OSError):
                         stream.close()
-                    except OSError:
-                        pass
             process.kill()
             process.wait()
 
