@@ -1,0 +1,127 @@
+"""The numeric libraries that Ferrule's runtime uses when they are installed, and how it gets at them.
+
+SciPy exports BLAS and LAPACK as C function pointers (`scipy.linalg.cython_blas`); oneDNN comes as a shared library in the
+package `onednn-cpu-gomp`. Neither is required: the runtime has own loops for everything, slower at some sizes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+BLAS = tuple(f"{letter}{name}" for name in ("gemm", "trsm") for letter in "sdcz")
+LAPACK = tuple(f"{letter}potrf" for letter in "sdcz")
+
+
+@dataclass(frozen=True)
+class Library:
+    """What `ferrule doctor` says of one library: where it is, or why it is not used and how to get it."""
+
+    name: str
+    purpose: str
+    found: str | None
+    missing: str = ""
+    install: str = ""
+
+    def __str__(self) -> str:
+        if self.found:
+            return f"{self.name}: {self.found} ({self.purpose})"
+        return f"{self.name}: not used, {self.missing} ({self.purpose}); install it with `{self.install}`"
+
+
+def _off() -> frozenset[str]:
+    """Libraries switched off by FERRULE_LIBRARIES_OFF, a comma-separated list of `scipy` and `onednn`."""
+    return frozenset(filter(None, os.environ.get("FERRULE_LIBRARIES_OFF", "").split(",")))
+
+
+def _pointers(module: Any, names: tuple[str, ...], prefix: str) -> dict[str, int]:
+    """Addresses of a Cython module's exported C functions."""
+    api = ctypes.pythonapi
+    api.PyCapsule_GetName.restype, api.PyCapsule_GetName.argtypes = ctypes.c_char_p, [ctypes.py_object]
+    api.PyCapsule_GetPointer.restype = ctypes.c_void_p
+    api.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
+    table: dict[str, int] = {}
+    for name in names:
+        capsule = module.__pyx_capi__.get(name)
+        if capsule is not None:
+            table[f"{prefix}.{name}"] = api.PyCapsule_GetPointer(capsule, api.PyCapsule_GetName(capsule))
+    return table
+
+
+def scipy_symbols() -> dict[str, int]:
+    """SciPy's BLAS and LAPACK entry points by the names that native/blas.h uses; empty without SciPy."""
+    if "scipy" in _off():
+        return {}
+    try:
+        from scipy.linalg import cython_blas, cython_lapack
+    except ImportError:
+        return {}
+    table = _pointers(cython_blas, BLAS, "blas") | _pointers(cython_lapack, LAPACK, "lapack")
+    return table | _openblas_threads()
+
+
+def _openblas_threads() -> dict[str, int]:
+    """The function that sets the number of threads of the OpenBLAS in SciPy's wheel; empty for another BLAS."""
+    for file in _files("scipy", "libscipy_openblas"):
+        try:
+            function = ctypes.CDLL(str(file)).scipy_openblas_set_num_threads
+        except (OSError, AttributeError):
+            continue
+        address = ctypes.cast(function, ctypes.c_void_p).value
+        if address:
+            return {"blas.set_num_threads": address}
+    return {}
+
+
+def _files(package: str, start: str) -> list[Path]:
+    """Installed files of a package whose names start so, shortest name first (libdnnl.so.3 before libdnnl.so.3.2)."""
+    try:
+        listed = metadata.files(package) or ()
+    except metadata.PackageNotFoundError:
+        return []
+    paths = [Path(str(f.locate())).resolve() for f in listed if f.name.startswith(start)]
+    return sorted((p for p in paths if p.exists()), key=lambda p: len(p.name))
+
+
+def onednn_path() -> Path | None:
+    """libdnnl.so.3 of the package onednn-cpu-gomp, or the file that FERRULE_ONEDNN names; None when there is none."""
+    if named := os.environ.get("FERRULE_ONEDNN"):
+        return Path(named)
+    if "onednn" in _off():
+        return None
+    return next(iter(_files("onednn-cpu-gomp", "libdnnl.so.3")), None)
+
+
+def hand_over(library: ctypes.CDLL) -> None:
+    """Tells the native library where these libraries are; it opens them when a program first needs one."""
+    for name, address in scipy_symbols().items():
+        library.ferrule_set_symbol(name.encode(), ctypes.c_void_p(address))
+    if path := onednn_path():
+        library.ferrule_set_path(b"path.dnnl", str(path).encode())
+
+
+def describe() -> list[Library]:
+    """What was found, what is missing, and what to install."""
+    symbols, dnnl, off = scipy_symbols(), onednn_path(), _off()
+    switched = "switched off by FERRULE_LIBRARIES_OFF"
+    found = [n for n in symbols if not n.endswith("threads")]
+    return [
+        Library(
+            "SciPy BLAS and LAPACK",
+            "large f64 and complex products, factorizations",
+            f"{len(found)} functions of SciPy {metadata.version('scipy')}" if found else None,
+            switched if "scipy" in off else "SciPy is not installed",
+            "pip install scipy",
+        ),
+        Library(
+            "oneDNN",
+            "convolutions, bf16 and int8 products",
+            str(dnnl) if dnnl and dnnl.exists() else None,
+            switched if "onednn" in off else f"no file {dnnl}" if dnnl else "onednn-cpu-gomp is not installed",
+            "pip install onednn-cpu-gomp",
+        ),
+    ]

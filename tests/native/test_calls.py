@@ -1,0 +1,442 @@
+"""The library calls of native/: each is run as a program of one CALL step and compared with NumPy in float64."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+from one_call import call, library
+
+pytestmark = pytest.mark.skipif(library() is None, reason="libferrule.so is not built")
+
+bf16 = np.dtype(ml_dtypes.bfloat16)
+f8 = np.dtype(ml_dtypes.float8_e4m3fn)
+i4 = np.dtype(ml_dtypes.int4)
+RNG = np.random.default_rng(0)
+
+
+def random(shape, dtype):
+    dtype = np.dtype(dtype)
+    if dtype.kind == "b":
+        return RNG.random(shape) < 0.3
+    if dtype.kind == "c":
+        return (RNG.standard_normal(shape) + 1j * RNG.standard_normal(shape)).astype(dtype)
+    if dtype.kind in "iu":
+        info = np.iinfo(dtype)
+        return RNG.integers(info.min, info.max, shape, dtype=dtype, endpoint=True)
+    if dtype == i4:
+        return RNG.integers(-8, 8, shape).astype(dtype)
+    return RNG.standard_normal(shape).astype(dtype)
+
+
+def wide(x):
+    if x.dtype.kind in "biu" or x.dtype == i4:
+        return x.astype(np.int64)
+    return x.astype(np.complex128 if x.dtype.kind == "c" else np.float64)
+
+
+TOLERANCE = {"float32": 2e-6, "float64": 1e-14, "complex64": 3e-6, "complex128": 1e-14, "float16": 2e-3}
+TOLERANCE |= {"bfloat16": 1e-2, "float8_e4m3fn": 0.1}
+
+
+def close(got, want, dtype, depth=1, scale=None):
+    """Equal for integers; else within a few roundings of the sum's size."""
+    dtype = np.dtype(dtype)
+    if dtype.kind in "iub" or dtype == i4:
+        np.testing.assert_array_equal(got, want)
+        return
+    assert got.shape == want.shape
+    if got.size == 0:
+        return
+    scale = scale if scale is not None else max(1.0, float(np.nanmax(np.abs(want))))
+    error = np.abs(wide(got) - want)
+    assert (np.isnan(error) == np.isnan(want)).all()
+    assert float(np.nanmax(error)) <= TOLERANCE[dtype.name] * scale * max(1.0, depth**0.5 / 8), float(np.nanmax(error))
+
+
+# --- gemm -------------------------------------------------------------------------------------------------------
+def gemm(a, b, out, **attrs):
+    """a [batch, m, k] and b [batch, k, n], any strides."""
+    batch, m, k = a.shape
+    n = b.shape[2]
+
+    def strides(x):
+        return tuple(s // x.itemsize for s in x.strides)
+
+    owners = [x.base if x.base is not None else x for x in (a, b)]
+    attrs = dict(batch=batch, m=m, n=n, k=k, a_strides=strides(a), b_strides=strides(b)) | attrs
+    return call("gemm", owners, [((batch, m, n), out)], attrs)[0]
+
+
+SHAPES = [
+    *[(1, 1, 1, 1), (1, 0, 5, 3), (2, 3, 4, 0), (0, 3, 4, 5), (1, 1, 300, 77), (1, 300, 1, 77), (3, 7, 5, 3)],
+    *[(2, 33, 65, 129), (1, 130, 70, 600), (5, 16, 16, 16), (1, 5, 1000, 40), (1, 257, 19, 1), (1, 12, 32, 256)],
+]
+
+
+def laid_out(shape, dtype, transposed):
+    if not transposed:
+        return random(shape, dtype)
+    return random((shape[0], shape[2], shape[1]), dtype).transpose(0, 2, 1)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("transposed", [(0, 0), (0, 1), (1, 0), (1, 1)])
+@pytest.mark.parametrize("types", ["ff", "dd", "FF", "DD", "ee", "bi", "ii", "ll", "hh", "BI"])
+def test_gemm(shape, transposed, types):
+    batch, m, n, k = shape
+    a, b = laid_out((batch, m, k), types[0], transposed[0]), laid_out((batch, k, n), types[0], transposed[1])
+    got = gemm(a, b, types[1])
+    want = wide(a) @ wide(b)
+    close(got, want.astype(types[1]) if np.dtype(types[1]).kind in "iu" else want, types[1], k)
+
+
+@pytest.mark.parametrize("inputs,out", [(bf16, bf16), (bf16, "f"), (f8, "f"), (f8, bf16), ("e", "f"), (i4, "b")])
+def test_gemm_narrow(inputs, out):
+    for shape, t in itertools.product([(1, 40, 50, 60), (2, 17, 1, 300)], [0, 1]):
+        batch, m, n, k = shape
+        a, b = laid_out((batch, m, k), inputs, t), laid_out((batch, k, n), inputs, 1 - t)
+        want = wide(a) @ wide(b)
+        close(gemm(a, b, out), want.astype(out) if np.dtype(out).kind == "i" else want, out, k)
+
+
+def test_gemm_mixed_and_bool():
+    a, b = random((1, 20, 30), bf16), random((1, 30, 10), "f")
+    close(gemm(a, b, "f"), wide(a) @ wide(b), "f", 30)
+    a, b = random((1, 20, 30), "?"), random((1, 30, 10), "?")
+    np.testing.assert_array_equal(gemm(a, b, "?"), a @ b)
+    a, b = random((1, 9, 8), f8), random((1, 8, 7), f8)
+    got = gemm(a, b, f8)
+    np.testing.assert_array_equal(got, (a.astype("f") @ b.astype("f")).astype(f8))
+
+
+def test_gemm_odd_strides():
+    base = random((3, 40, 50), "f")
+    a = base[:, ::2, ::5]
+    b = random((1, 10, 64), "f")[:, :, ::3]
+    attrs = dict(a_strides=(2000, 100, 5), b_strides=(0, 64, 3), batch=3, m=20, n=22, k=10)
+    got = call("gemm", [base, b.base], [((3, 20, 22), "f")], attrs)[0]
+    close(got, wide(a) @ wide(b), "f", 10)
+
+
+def test_gemm_nan_and_infinity():
+    a = np.zeros((1, 3, 4), "f")
+    a[0, 1, 2], a[0, 2, 0] = np.nan, np.inf
+    b = np.ones((1, 4, 5), "f")
+    got = gemm(a, b, "f")
+    assert not got[0, 0].any() and np.isnan(got[0, 1]).all() and np.isinf(got[0, 2]).all()
+
+
+@pytest.mark.parametrize("size", [300, 700])
+@pytest.mark.parametrize("dtype", ["f", "d", "F", bf16])
+def test_gemm_large(size, dtype):
+    a, b = random((1, size, size + 3), dtype), random((1, size + 3, size - 5), dtype)
+    close(gemm(a, b, dtype), wide(a) @ wide(b), dtype, size)
+
+
+# --- conv -------------------------------------------------------------------------------------------------------
+def conv_reference(lhs, rhs, at):
+    """StableHLO's convolution, written plainly on [N, C, spatial…] and [O, I, spatial…]."""
+    n = len(at["window_strides"])
+    lhs = wide(lhs).transpose(at["input_batch_dimension"], at["input_feature_dimension"], *at["input_spatial_dimensions"])
+    rhs = wide(rhs).transpose(
+        at["kernel_output_feature_dimension"], at["kernel_input_feature_dimension"], *at["kernel_spatial_dimensions"]
+    )
+    for d in range(n):
+        if at["window_reversal"][d]:
+            rhs = np.flip(rhs, 2 + d)
+        shape = list(lhs.shape)
+        dil = at["lhs_dilation"][d]
+        shape[2 + d] = max(0, (shape[2 + d] - 1) * dil + 1)
+        grown = np.zeros(shape, lhs.dtype)
+        grown[tuple([slice(None)] * (2 + d) + [slice(None, None, dil)])] = lhs
+        low, high = at["padding"][2 * d : 2 * d + 2]
+        pads = [(0, 0)] * grown.ndim
+        pads[2 + d] = (max(low, 0), max(high, 0))
+        grown = np.pad(grown, pads)
+        cut = [slice(None)] * grown.ndim
+        cut[2 + d] = slice(max(-low, 0), grown.shape[2 + d] - max(-high, 0))
+        lhs = grown[tuple(cut)]
+        shape = list(rhs.shape)
+        dil = at["rhs_dilation"][d]
+        shape[2 + d] = max(0, (shape[2 + d] - 1) * dil + 1)
+        grown = np.zeros(shape, rhs.dtype)
+        grown[tuple([slice(None)] * (2 + d) + [slice(None, None, dil)])] = rhs
+        rhs = grown
+    fg, bg = at["feature_group_count"], at["batch_group_count"]
+    groups = max(fg, bg)
+    outs = []
+    for g in range(groups):
+        part = np.split(lhs, groups, 1 if fg > 1 else 0)[g] if groups > 1 else lhs
+        weights = np.split(rhs, groups, 0)[g] if groups > 1 else rhs
+        windows = part
+        if n:
+            axes = tuple(range(2, 2 + n))
+            windows = np.lib.stride_tricks.sliding_window_view(part, weights.shape[2:], axes)
+            windows = windows[(slice(None), slice(None), *[slice(None, None, s) for s in at["window_strides"]])]
+        letters = "abcdef"[:n]
+        outs.append(np.einsum(f"ni{letters.upper()}{letters},oi{letters}->no{letters.upper()}", windows, weights))
+    out = np.concatenate(outs, 1)
+    order = [at["output_batch_dimension"], at["output_feature_dimension"], *at["output_spatial_dimensions"]]
+    return out.transpose(np.argsort(order))
+
+
+def random_conv(rng, rank, dtype, groups):
+    """Operands and attributes of a random convolution with random dimension numbers."""
+    fg, bg = {"none": (1, 1), "feature": (int(rng.integers(2, 5)), 1), "batch": (1, int(rng.integers(2, 4)))}[groups]
+    ci, og, n = int(rng.integers(1, 20)), int(rng.integers(1, 20)), int(rng.integers(1, 4)) * bg
+    kernel = rng.integers(1, 5, rank)
+    size = rng.integers(4, 12, rank)
+    at = {
+        "window_strides": tuple(map(int, rng.integers(1, 4, rank))),
+        "lhs_dilation": tuple(map(int, rng.choice([1, 1, 1, 2, 3], rank))),
+        "rhs_dilation": tuple(map(int, rng.choice([1, 1, 2], rank))),
+        "window_reversal": tuple(map(int, rng.choice([0, 0, 1], rank))),
+        "padding": tuple(map(int, rng.integers(-1, 4, 2 * rank))),
+        "feature_group_count": fg,
+        "batch_group_count": bg,
+    }
+    sides = []
+    for side, second in (("input", "feature"), ("kernel", ""), ("output", "feature")):
+        order = [int(i) for i in rng.permutation(rank + 2)]
+        sides.append(order)
+        names = ("kernel_output_feature", "kernel_input_feature") if side == "kernel" else (f"{side}_batch", f"{side}_{second}")
+        at[names[0] + "_dimension"], at[names[1] + "_dimension"] = order[0], order[1]
+        at[f"{side}_spatial_dimensions"] = tuple(order[2:])
+    shapes = [[0] * (rank + 2) for _ in range(2)]
+    for order, shape, values in zip(sides, shapes, ([n, ci * fg, *size], [og * fg * bg, ci, *kernel])):
+        for d, value in zip(order, values):
+            shape[d] = int(value)
+    return random(shapes[0], dtype), random(shapes[1], dtype), at
+
+
+@pytest.mark.parametrize("groups", ["none", "feature", "batch"])
+@pytest.mark.parametrize("dtype", ["f", "d", bf16, "e", "F", "i", "b"])
+def test_conv(dtype, groups):
+    rng = np.random.default_rng(1)
+    done = 0
+    for _ in range(60):
+        rank = int(rng.integers(0, 4))
+        lhs, rhs, at = random_conv(rng, rank, dtype, groups)
+        sizes = [
+            (lhs.shape[d] - 1) * ld + 1 + lo + hi - ((rhs.shape[k] - 1) * rd + 1)
+            for d, k, ld, rd, lo, hi in zip(
+                at["input_spatial_dimensions"],
+                at["kernel_spatial_dimensions"],
+                at["lhs_dilation"],
+                at["rhs_dilation"],
+                at["padding"][::2],
+                at["padding"][1::2],
+            )
+        ]
+        if any(s < 0 for s in sizes):
+            continue
+        want = conv_reference(lhs, rhs, at)
+        got = call("conv", [lhs, rhs], [(want.shape, dtype)], at)[0]
+        close(got, want.astype(dtype) if np.dtype(dtype).kind == "i" else want, dtype, 400)
+        done += 1
+    assert done > 25
+
+
+def standard_conv(rank=2, layout="NHWC", **attrs):
+    spatial = tuple(range(1, 1 + rank)) if layout == "NHWC" else tuple(range(2, 2 + rank))
+    feature = rank + 1 if layout == "NHWC" else 1
+    kernel = tuple(range(rank)) if layout == "NHWC" else tuple(range(2, 2 + rank))
+    at = {
+        **{"window_strides": (1,) * rank, "padding": (0,) * (2 * rank), "lhs_dilation": (1,) * rank},
+        **{"rhs_dilation": (1,) * rank, "window_reversal": (0,) * rank},
+        **{"feature_group_count": 1, "batch_group_count": 1},
+        **{"input_batch_dimension": 0, "input_feature_dimension": feature, "input_spatial_dimensions": spatial},
+        **{"output_batch_dimension": 0, "output_feature_dimension": feature, "output_spatial_dimensions": spatial},
+        "kernel_input_feature_dimension": rank if layout == "NHWC" else 1,
+        "kernel_output_feature_dimension": rank + 1 if layout == "NHWC" else 0,
+        "kernel_spatial_dimensions": kernel,
+    }
+    return at | attrs
+
+
+@pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
+@pytest.mark.parametrize("dtype", ["f", bf16])
+def test_conv_common(layout, dtype):
+    cases = [
+        ((2, 16, 14, 14), (32, 16, 3, 3), dict(padding=(1, 1, 1, 1))),
+        ((2, 3, 32, 32), (16, 3, 7, 7), dict(padding=(3, 3, 3, 3), window_strides=(2, 2))),
+        ((2, 16, 14, 14), (32, 16, 1, 1), dict(window_strides=(2, 2))),
+        ((2, 16, 14, 14), (16, 1, 3, 3), dict(padding=(1, 1, 1, 1), feature_group_count=16)),
+        ((2, 16, 7, 7), (8, 16, 3, 3), dict(padding=(2, 2, 2, 2), lhs_dilation=(2, 2))),
+        ((16, 2, 14, 14), (32, 2, 12, 12), dict(padding=(1, 1, 1, 1), rhs_dilation=(1, 1))),
+        ((16, 2, 15, 15), (32, 2, 7, 7), dict(rhs_dilation=(2, 2))),
+        ((2, 16, 8, 8), (16, 2, 3, 3), dict(padding=(1, 1, 1, 1), window_reversal=(1, 1), feature_group_count=8)),
+    ]
+    for lhs_shape, rhs_shape, attrs in cases:
+        at = standard_conv(2, layout, **attrs)
+        lhs, rhs = random(lhs_shape, dtype), random(rhs_shape, dtype)
+        if layout == "NHWC":
+            lhs = np.ascontiguousarray(lhs.transpose(0, 2, 3, 1))
+            rhs = np.ascontiguousarray(rhs.transpose(2, 3, 1, 0))
+        want = conv_reference(lhs, rhs, at)
+        close(call("conv", [lhs, rhs], [(want.shape, dtype)], at)[0], want, dtype, 400)
+
+
+def test_conv_empty():
+    at = standard_conv(1)
+    for lhs, rhs, out in [((0, 5, 2), (3, 2, 4), (0, 3, 4)), ((2, 5, 0), (3, 0, 4), (2, 3, 4))]:
+        got = call("conv", [np.ones(lhs, "f"), np.ones(rhs, "f")], [(out, "f")], at)[0]
+        assert got.shape == out and not got.any()
+
+
+# --- sort, topk -------------------------------------------------------------------------------------------------
+def with_specials(shape, dtype):
+    x = random(shape, dtype)
+    flat = x.reshape(-1)
+    if np.dtype(dtype).kind == "f" or dtype == bf16:
+        for i, v in enumerate([np.nan, -np.nan, 0.0, -0.0, np.inf, -np.inf, 0.0, -0.0]):
+            flat[i::23] = v
+    return x
+
+
+def total_key(x):
+    bits = {2: np.int16, 4: np.int32, 8: np.int64}[x.itemsize]
+    b = x.view(bits).astype(np.int64)
+    return np.where(b < 0, np.iinfo(bits).max ^ b if x.itemsize < 8 else np.int64(np.iinfo(np.int64).max) ^ b, b)
+
+
+@pytest.mark.parametrize("dtype", ["f", "d", "e", bf16, "i", "l", "b", "B", "H", "I", "L", "?"])
+@pytest.mark.parametrize("shape,dim", [((3, 700), 1), ((40, 3, 5), 0), ((200000,), 0), ((5, 1), 1), ((0, 4), 1)])
+def test_sort_by_key(dtype, shape, dim):
+    x = with_specials(shape, dtype)
+    floats = x.dtype.kind == "f" or x.dtype == bf16
+    payload = np.arange(x.size, dtype=np.int32).reshape(shape)
+    for order in "lt", "gt":
+        at = dict(dimension=dim, is_stable=True, key=0, order=order, total=floats)
+        values, index = call("sort", [x, payload], [(shape, x.dtype), (shape, np.int32)], at)
+        key = total_key(x) if floats else x
+        if order == "gt":
+            key = -key if floats else ~key if key.dtype.kind in "iu" else ~key
+        perm = np.argsort(key, axis=dim, kind="stable")
+        np.testing.assert_array_equal(index, np.take_along_axis(payload, perm, dim))
+        want = np.take_along_axis(x, perm, dim)
+        assert values.tobytes() == want.tobytes()
+
+
+@pytest.mark.parametrize("dtype", ["f", "d", bf16, "e"])
+def test_sort_canonical(dtype):
+    x = with_specials((4, 300), dtype)
+    payload = np.arange(x.size, dtype=np.int32).reshape(x.shape)
+    at = dict(dimension=1, is_stable=True, key=0, order="lt", total=True, total_canonical=True)
+    _, index = call("sort", [x, payload], [(x.shape, dtype), (x.shape, np.int32)], at)
+    perm = np.argsort(x.astype(np.float64), axis=1, kind="stable")
+    np.testing.assert_array_equal(index, np.take_along_axis(payload, perm, 1))
+
+
+@pytest.mark.parametrize("dtype", ["f", "d", bf16, "i", "B"])
+@pytest.mark.parametrize("shape,k", [((3, 1000), 5), ((3, 1000), 500), ((2, 7), 7), ((2, 7), 0), ((100,), 1)])
+def test_topk(dtype, shape, k):
+    x = with_specials(shape, dtype)
+    floats = x.dtype.kind == "f" or x.dtype == bf16
+    values, index = call("topk", [x], [((*shape[:-1], k), dtype), ((*shape[:-1], k), np.int32)], {"k": k})
+    perm = np.argsort(-(total_key(x) if floats else x.astype(np.int64)), axis=-1, kind="stable")[..., :k]
+    np.testing.assert_array_equal(index, perm)
+    assert values.tobytes() == np.take_along_axis(x, perm, -1).tobytes()
+
+
+# --- fft --------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("length", [*range(1, 18), 30, 31, 37, 49, 64, 96, 101, 127, 128, 243, 1000, 1024, 2 * 1009])
+@pytest.mark.parametrize("single", [False, True])
+def test_fft(length, single):
+    for batch in (1, 3, 21):
+        c, r = (np.complex64, np.float32) if single else (np.complex128, np.float64)
+        tolerance = (3e-6 if single else 4e-15) * length**0.5 * 4
+        x = random((batch, length), c)
+        for kind, reference in (("FFT", np.fft.fft), ("IFFT", np.fft.ifft)):
+            got = call("fft", [x], [(x.shape, c)], dict(type=kind, length=(length,)))[0]
+            want = reference(wide(x))
+            assert np.abs(got - want).max() <= tolerance * max(1, np.abs(want).max())
+        x = random((batch, length), r)
+        half = length // 2 + 1
+        got = call("fft", [x], [((batch, half), c)], dict(type="RFFT", length=(length,)))[0]
+        want = np.fft.rfft(wide(x))
+        assert np.abs(got - want).max() <= tolerance * max(1, np.abs(want).max())
+        y = random((batch, half), c)
+        got = call("fft", [y], [((batch, length), r)], dict(type="IRFFT", length=(length,)))[0]
+        want = np.fft.irfft(wide(y), length)
+        assert np.abs(got - want).max() <= tolerance * max(1, np.abs(want).max())
+
+
+@pytest.mark.parametrize("lengths", [(4, 6), (5, 7), (3, 4, 8), (7, 1, 5)])
+def test_fft_dimensions(lengths):
+    axes = tuple(range(-len(lengths), 0))
+    x = random((3, *lengths), np.complex128)
+    for kind, reference in (("FFT", np.fft.fftn), ("IFFT", np.fft.ifftn)):
+        got = call("fft", [x], [(x.shape, x.dtype)], dict(type=kind, length=lengths))[0]
+        np.testing.assert_allclose(got, reference(x, axes=axes), atol=1e-12)
+    r = random((3, *lengths), np.float64)
+    half = (3, *lengths[:-1], lengths[-1] // 2 + 1)
+    got = call("fft", [r], [(half, np.complex128)], dict(type="RFFT", length=lengths))[0]
+    np.testing.assert_allclose(got, np.fft.rfftn(r, axes=axes), atol=1e-12)
+    y = random(half, np.complex128)
+    kept = y.copy()
+    got = call("fft", [y], [(r.shape, np.float64)], dict(type="IRFFT", length=lengths))[0]
+    np.testing.assert_allclose(got, np.fft.irfftn(y, lengths, axes=axes), atol=1e-12)
+    np.testing.assert_array_equal(y, kept)
+
+
+def test_fft_keeps_nan_in_its_row():
+    x = np.ones((4, 12), np.float32)
+    x[1, 3] = np.nan
+    got = call("fft", [x], [((4, 7), np.complex64)], dict(type="RFFT", length=(12,)))[0]
+    assert np.isnan(got[1]).all() and not np.isnan(got[[0, 2, 3]]).any()
+
+
+# --- factorizations ---------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("dtype", ["f", "d", "F", "D"])
+@pytest.mark.parametrize("n", [0, 1, 2, 7, 40, 130])
+@pytest.mark.parametrize("lower", [True, False])
+def test_cholesky(dtype, n, lower):
+    a = wide(random((3, n, n), dtype))
+    a = (a @ a.conj().transpose(0, 2, 1) + n * np.eye(n)).astype(dtype)
+    want = np.linalg.cholesky(wide(a))
+    other = np.triu(np.full((n, n), 7), 1) if lower else np.tril(np.full((n, n), 7), -1)
+    got = call("cholesky", [(a + other).astype(dtype)], [(a.shape, dtype)], dict(lower=lower))[0]
+    want = want if lower else want.conj().transpose(0, 2, 1)
+    close(got, want, dtype, n)
+
+
+@pytest.mark.parametrize("n", [3, 50])
+def test_cholesky_of_an_indefinite_matrix(n):
+    a = np.stack([np.eye(n), -np.eye(n), np.full((n, n), np.nan)]).astype("f")
+    got = call("cholesky", [a], [(a.shape, "f")], dict(lower=True))[0]
+    np.testing.assert_array_equal(got[0], np.eye(n))
+    assert np.isnan(got[1:]).all()
+
+
+@pytest.mark.parametrize("dtype", ["f", "d", "F", "D"])
+@pytest.mark.parametrize("n,other", [(1, 3), (5, 0), (6, 4), (60, 35)])
+def test_triangular_solve(dtype, n, other):
+    for left, lower, unit in itertools.product([True, False], repeat=3):
+        for form in ("NO_TRANSPOSE", "TRANSPOSE", "ADJOINT"):
+            a = (random((2, n, n), dtype) * 0.3 + 3 * np.eye(n)).astype(dtype)
+            if unit:
+                a = (a / 10).astype(dtype)
+            b = random((2, n, other) if left else (2, other, n), dtype)
+            full = np.tril(wide(a)) if lower else np.triu(wide(a))
+            if unit:
+                full = full - full * np.eye(n) + np.eye(n)
+            op = {"NO_TRANSPOSE": full, "TRANSPOSE": full.transpose(0, 2, 1)}.get(form, full.conj().transpose(0, 2, 1))
+            want = np.linalg.solve(op, wide(b)) if left else np.linalg.solve(
+                op.transpose(0, 2, 1), wide(b).transpose(0, 2, 1)
+            ).transpose(0, 2, 1)
+            at = dict(left_side=left, lower=lower, unit_diagonal=unit, transpose_a=form)
+            close(call("triangular_solve", [a, b], [(b.shape, dtype)], at)[0], want, dtype, 200)
+
+
+# --- errors -----------------------------------------------------------------------------------------------------
+def test_errors_name_the_call_and_the_attribute():
+    with pytest.raises(RuntimeError, match="library call gemm: attribute `batch` is missing"):
+        call("gemm", [np.ones((2, 2), "f")] * 2, [((2, 2), "f")], {})
+    with pytest.raises(RuntimeError, match="topk: k is larger than the last dimension"):
+        call("topk", [np.ones(3, "f")], [((5,), "f"), ((5,), "i")], {"k": 5})
+    assert Path(library()).exists()
