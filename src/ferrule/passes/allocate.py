@@ -236,6 +236,9 @@ class _Allocator:
             elif storage is None:
                 storage = self._storage(ARENA, result, begin)
             self._bind(result, storage, begin)
+        for output, operand in op.attrs.get("aliases", ()):  # the call finds the operand's content in the result
+            storage, old = self.home[op.results[output]], self.home[op.operands[operand]]
+            self.copies_before.setdefault(op, []).append((storage, old, storage.size))
 
     def _is_private(self, storage: Storage, value: Value, tick: int, depth: int) -> bool:
         """Is `value` the last one alive in an arena storage of the same block, so that it may be overwritten?"""

@@ -84,9 +84,10 @@ class _Assembler:
                 self.comparators[key] = len(self.texts)
                 self.texts.append(emit_comparator(op.regions[0], f"f{len(self.texts)}_compare", self.machine))
             attrs["comparator"] = Fn(self.comparators[key])
+        shared = {operand: op.results[output] for output, operand in op.attrs.get("aliases", ())}
+        reads = [shared.get(i, v) for i, v in enumerate(op.operands)]
         sides = [
-            tuple((self.slot(v), v.type) for v in side if isinstance(v.type, Tensor))
-            for side in (op.operands, op.results)
+            tuple((self.slot(v), v.type) for v in side if isinstance(v.type, Tensor)) for side in (reads, op.results)
         ]
         target = op.attrs["target"]
         if target == "gemm":

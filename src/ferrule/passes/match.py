@@ -274,6 +274,8 @@ def _custom_call(out: Block, op: Op, operands: list[Value]) -> Sequence[Value]:
     about = {
         **{"target": target, "ffi": target not in BUILTIN, "attrs": typed},
         "has_side_effect": bool(op.attrs.get("has_side_effect", False)),
-        "aliases": op.attrs.get("output_operand_aliases") or (),
+        "aliases": tuple(
+            ((a.output_tuple_indices or (0,))[0], a.operand_index) for a in op.attrs.get("output_operand_aliases") or ()
+        ),
     }
     return out.add("library", reads, [r.type for r in op.results], about, (), op.loc).results
