@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ferrule.codegen.index import ZERO, Component, Cond, constant
 from ferrule.ir import Op, Tensor, Type
-from ferrule.ir.types import BY_NUMPY, i32
+from ferrule.ir.types import BY_NUMPY, i32, i64
 from ferrule.ops import numerics as n
 from ferrule.ops.checks import attr, axes, declared, expect, kinds, operand, operands, per_axis, reject
-from ferrule.ops.definition import Run, define
+from ferrule.ops.definition import Run, define, element
+
+if TYPE_CHECKING:
+    from ferrule.codegen.emitter import Emitter, Key, Lanes
 
 Arrays = Sequence[np.ndarray]
 
@@ -235,3 +240,127 @@ define(
     evaluate=lambda op, xs, run: [np.array(xs[0].shape[op.attrs["dimension"]], np.int32)],
     flops=0,
 )
+
+
+# ---- elements ----------------------------------------------------------------------------------------------------
+# What element `index` of the result is. Lanes that lie outside an operand are never read: `em.choose` masks them.
+
+
+@element("constant")
+def _constant_element(em: Emitter, op: Op, k: int, index: Key) -> Lanes:
+    value, dtype = op.attrs["value"], op.result.dtype
+    if value.size == 1 or not any(value.strides):
+        return em.s.const(dtype, value[(0,) * value.ndim])
+    return em.table(value, dtype, index)
+
+
+@element("iota")
+def _iota_element(em: Emitter, op: Op, k: int, index: Key) -> Lanes:
+    return em.s.convert(i64, op.result.dtype, em.ix.lanes(index[op.attrs["iota_dimension"]]))
+
+
+@element("broadcast_in_dim")
+def _broadcast_in_dim_element(em: Emitter, op: Op, k: int, index: Key) -> Lanes:
+    dims = op.attrs.get("broadcast_dimensions", ())
+    return em.operand(op, 0, [ZERO if op.operands[0].shape[i] == 1 else index[d] for i, d in enumerate(dims)])
+
+
+@element("broadcast")
+def _broadcast_element(em: Emitter, op: Op, k: int, index: Key) -> Lanes:
+    return em.operand(op, 0, index[len(op.attrs["broadcast_sizes"]) :])
+
+
+@element("reshape")
+def _reshape_element(em: Emitter, op: Op, k: int, index: Key) -> Lanes:
+    return em.operand(op, 0, em.ix.reshape(index, op.result.shape, op.operands[0].shape))
+
+
+@element("transpose")
+def _transpose_element(em: Emitter, op: Op, k: int, index: Key) -> Lanes:
+    source: list[Component] = [ZERO] * len(index)
+    for d, axis in enumerate(op.attrs.get("permutation", ())):
+        source[axis] = index[d]
+    return em.operand(op, 0, source)
+
+
+@element("reverse")
+def _reverse_element(em: Emitter, op: Op, k: int, index: Key) -> Lanes:
+    shape, flipped = op.result.shape, op.attrs.get("dimensions", ())
+    return em.operand(op, 0, [em.ix.sub(constant(shape[d] - 1), c) if d in flipped else c for d, c in enumerate(index)])
+
+
+@element("slice")
+def _slice_element(em: Emitter, op: Op, k: int, index: Key) -> Lanes:
+    starts, steps = op.attrs["start_indices"], per_axis(op, "strides", len(index), 1)
+    return em.operand(op, 0, [em.ix.affine(c, s, a) for c, s, a in zip(index, steps, starts, strict=True)])
+
+
+@element("pad")
+def _pad_element(em: Emitter, op: Op, k: int, index: Key) -> Lanes:
+    shape, low = op.operands[0].shape, op.attrs["edge_padding_low"]
+    inner = per_axis(op, "interior_padding", len(shape), 0)
+    inside: Cond = 0 not in shape
+    source: list[Component] = []
+    for c, n_d, low_d, inner_d, out in zip(index, shape, low, inner, op.result.shape, strict=True):
+        if low_d == 0 and inner_d == 0 and out <= n_d:
+            source.append(c)
+            continue
+        at = em.ix.sub(c, low_d)
+        inside = em.ix.both(inside, em.ix.inside(at, 0, (n_d - 1) * (inner_d + 1) + 1))
+        at, rest = em.ix.divmod(at, inner_d + 1)
+        inside = em.ix.both(inside, em.ix.is_zero(rest))
+        source.append(em.ix.within(at, 0, n_d))
+    return em.choose(inside, op.result.dtype, lambda: em.operand(op, 0, source), lambda: em.operand(op, 1, ()))
+
+
+@element("concatenate")
+def _concatenate_element(em: Emitter, op: Op, k: int, index: Key) -> Lanes:
+    axis = op.attrs["dimension"]
+    pieces, start = [], 0
+    for i, operand_i in enumerate(op.operands):
+        size = operand_i.shape[axis]
+        if size:
+            pieces.append((i, start, size))
+        start += size
+
+    def pick(rest: list[tuple[int, int, int]]) -> Lanes:
+        i, start, size = rest[0]
+
+        def this() -> Lanes:
+            at = em.ix.within(em.ix.sub(index[axis], start), 0, size)
+            return em.operand(op, i, [at if d == axis else c for d, c in enumerate(index)])
+
+        if len(rest) == 1:
+            return this()
+        before = em.ix.less(index[axis], start + size)
+        return em.choose(before, op.result.dtype, this, lambda: pick(rest[1:]))
+
+    return pick(pieces)
+
+
+@element("dynamic_slice")
+def _dynamic_slice_element(em: Emitter, op: Op, k: int, index: Key) -> Lanes:
+    shape, sizes = op.operands[0].shape, op.attrs["slice_sizes"]
+    starts = [em.index_of(op, 1 + d, (), 0, shape[d] - sizes[d]) for d in range(len(shape))]
+    return em.operand(op, 0, [em.ix.plus(c, s) for c, s in zip(index, starts, strict=True)])
+
+
+@element("dynamic_update_slice")
+def _dynamic_update_slice_element(em: Emitter, op: Op, k: int, index: Key) -> Lanes:
+    shape, sizes = op.operands[0].shape, op.operands[1].shape
+    inside: Cond = 0 not in sizes
+    source: list[Component] = []
+    for d, c in enumerate(index):
+        start = em.index_of(op, 2 + d, (), 0, shape[d] - sizes[d])
+        if sizes[d] == shape[d]:
+            source.append(c)
+            continue
+        at = em.ix.sub(c, start)
+        inside = em.ix.both(inside, em.ix.inside(at, 0, sizes[d]))
+        source.append(em.ix.within(at, 0, sizes[d]))
+    return em.choose(inside, op.result.dtype, lambda: em.operand(op, 1, source), lambda: em.operand(op, 0, index))
+
+
+@element("get_dimension_size")
+def _get_dimension_size_element(em: Emitter, op: Op, k: int, index: Key) -> Lanes:
+    return em.s.const(i32, op.operands[0].shape[op.attrs["dimension"]])

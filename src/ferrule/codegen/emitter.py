@@ -1,0 +1,249 @@
+"""Element expressions: what element `index` of a value is, by recursion over the block of a kernel.
+
+Elementwise ops take lane values, structural ops ask for elements of their operands at other indices; both rules stand
+with the op in `ferrule.ops`. Values are remembered per (value, index), so that a value used twice is computed once.
+What is the same in all lanes is computed once as a scalar.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ferrule.codegen import memory
+from ferrule.codegen.index import Component, Cond, Index, Indexer, Part
+from ferrule.codegen.llvm import Builder, V
+from ferrule.codegen.scalar import Scalars, has_f16
+from ferrule.errors import Unsupported
+from ferrule.ir import Block, Op, Value, tensor
+from ferrule.ir.types import DType
+from ferrule.ops import OPS
+from ferrule.targets.cpu import Machine
+
+Lanes = Any  # V, or a pair of V for complex types
+Key = tuple[Component, ...]
+
+
+def parts(lanes: Lanes) -> list[V]:
+    """The operands that make up a lane value."""
+    return [lanes] if isinstance(lanes, V) else list(lanes)
+
+
+def whole(dtype: DType, operands: Sequence[V]) -> Lanes:
+    """The lane value made of these operands."""
+    return tuple(operands) if dtype.is_complex else operands[0]
+
+
+def is_uniform(index: Sequence[Component]) -> bool:
+    return all((c.of if isinstance(c, Part) else c).step == 0 for c in index)
+
+
+@dataclass
+class Family:
+    """What the emitters of one function share, whatever their number of lanes."""
+
+    b: Builder
+    machine: Machine
+    pointers: dict[Value, V]
+    known: dict[tuple[str, ...], V] = field(default_factory=dict)
+    members: dict[int, Emitter] = field(default_factory=dict)
+    mask: V | None = None  # the lanes that are computed, in code that runs for some lanes only
+    varying: set[Value] = field(default_factory=set)  # values of inlined regions: they differ from lane to lane
+
+    def at(self, width: int) -> Emitter:
+        """The emitter for this many lanes."""
+        if width not in self.members:
+            self.members[width] = Emitter(self, width)
+        return self.members[width]
+
+
+class Emitter:
+    """Emits elements for `width` lanes. `s` does arithmetic, `ix` index arithmetic, `b` writes instructions."""
+
+    def __init__(self, family: Family, width: int) -> None:
+        self.family, self.width, self.b = family, width, family.b
+        self.s = Scalars(family.b, width, has_f16(family.machine.features))
+        self.ix = Indexer(family.b, width, family.known)
+        self.memo: dict[tuple[Value, Key], Lanes] = {}
+
+    # --- values ---------------------------------------------------------------------------------------------------
+    def operand(self, op: Op, i: int, index: Sequence[Component]) -> Lanes:
+        """Element `index` of operand i."""
+        return self.value(op.operands[i], index)
+
+    def value(self, value: Value, index: Sequence[Component]) -> Lanes:
+        """Element `index` of a value."""
+        key = (value, tuple(index))
+        found = self.memo.get(key)
+        if found is None:
+            found = self.memo[key] = self._compute(value, key[1])
+        return found
+
+    def remember(self, value: Value, index: Sequence[Component], lanes: Lanes) -> None:
+        """Records an element that was computed along with another one."""
+        self.memo[value, tuple(index)] = lanes
+
+    def _compute(self, value: Value, index: Key) -> Lanes:
+        if self.width > 1 and value not in self.family.varying and is_uniform(index):
+            return self.spread(self.family.at(1).value(value, index))
+        op = value.op
+        if op is None or value in self.family.pointers:
+            return self.load(value, index)
+        rule = OPS[op.name].element if op.name in OPS else None
+        if rule is None:
+            raise Unsupported(f"op {op.name!r} cannot be part of a kernel", where=op.loc, why="it has no element rule")
+        if OPS[op.name].elementwise:
+            rank = len(index)
+            values = [self.value(v, index if len(v.shape) == rank else ()) for v in op.operands]
+            return rule(self.s, op, *values)
+        return rule(self, op, value.index, index)
+
+    def spread(self, lanes: Lanes) -> Lanes:
+        """A scalar lane value in every lane."""
+        if isinstance(lanes, V):
+            return self.ix.splat(lanes) if lanes.ref[0] == "%" else self.b.splat(lanes, self.width)
+        return tuple(self.spread(part) for part in lanes)
+
+    def inline(self, block: Block, args: Sequence[Lanes]) -> list[Lanes]:
+        """The results of a region of scalars, applied to lane values. It may use values from outside."""
+        own = [*block.args, *(r for op in block.walk() for r in op.results)]
+        self.family.varying.update(own)
+        self.memo.update(((a, ()), lanes) for a, lanes in zip(block.args, args, strict=True))
+        results = [self.value(v, ()) for v in block.results]
+        for value in own:
+            self.memo.pop((value, ()), None)
+        return results
+
+    def index_of(self, op: Op, i: int, index: Sequence[Component], low: int, high: int) -> Index:
+        """Operand i at `index`, an integer, as an index component limited to low ≤ value ≤ high."""
+        return self.ix.clamp(self.integer(op, i, index), low, high)
+
+    def integer(self, op: Op, i: int, index: Sequence[Component]) -> Index:
+        """Operand i at `index`, an integer, as an index component (values beyond i64's range become its largest)."""
+        value = op.operands[i]
+        dtype = tensor(value).dtype
+        alone = self.width > 1 and value not in self.family.varying and is_uniform(index)
+        em = self.family.at(1) if alone else self
+        lanes = em.value(value, index)
+        unsigned = dtype.kind != "int"
+        if dtype.bits < 64:
+            size = 8 if dtype.bits < 8 else dtype.bits
+            kind = "i64" if em.width == 1 else f"<{em.width} x i64>"
+            if f"i{size}" not in lanes.type and dtype.bits > 1:
+                raise AssertionError(lanes)
+            lanes = self.b.cast("zext" if unsigned else "sext", lanes, kind)
+            limit = 1 << (dtype.bits if unsigned else dtype.bits - 1)
+            low, high = (0 if unsigned else -limit), limit
+        elif unsigned:
+            top = em.b.splat(V("i64", str((1 << 62))), em.width)
+            name = f"llvm.umin.{'i64' if em.width == 1 else f'v{em.width}i64'}"
+            lanes, low, high = self.b.call(lanes.type, name, lanes, top), 0, (1 << 62) + 1
+        else:
+            low, high = -(1 << 63), 1 << 63
+        return Index(lanes, 0 if em.width == 1 else None, low, high)
+
+    # --- memory ---------------------------------------------------------------------------------------------------
+    def load(self, value: Value, index: Sequence[Component]) -> Lanes:
+        """Reads an argument of the kernel."""
+        return self.load_at(self.family.pointers[value], tensor(value).dtype, self.ix.flatten(index, value.shape))
+
+    def load_at(self, pointer: V, dtype: DType, offset: Index) -> Lanes:
+        """Reads the elements at an offset."""
+        if self.width > 1 and offset.step == 0:
+            return self.spread(self.family.at(1).load_at(pointer, dtype, offset))
+        mask = self.family.mask
+        if mask is not None and self.width == 1:
+            mask = self._any(mask)
+        raw = memory.load(self.ix, pointer, dtype, offset, mask)
+        return tuple(raw) if dtype.is_complex else self.s.from_memory(dtype, raw[0])
+
+    def _any(self, mask: V) -> V:
+        key = ("any", mask.ref)
+        if key not in self.family.known:
+            lanes = mask.type[1:].split(" x ")[0]
+            self.family.known[key] = self.b.call("i1", f"llvm.vector.reduce.or.v{lanes}i1", mask)
+        return self.family.known[key]
+
+    def store(self, pointer: V, dtype: DType, offset: Index, lanes: Lanes) -> None:
+        """Writes the elements at an offset."""
+        raw = list(lanes) if dtype.is_complex else [self.s.to_memory(dtype, lanes)]
+        memory.store(self.ix, pointer, dtype, offset, raw, self.family.mask)
+
+    def table(self, values: np.ndarray, dtype: DType, index: Sequence[Component]) -> Lanes:
+        """An element of an array that is stored with the code."""
+        raw = np.ascontiguousarray(values).tobytes()
+        name = f"@c_{hashlib.sha256(raw).hexdigest()[:24]}"
+        if name not in self.b.globals:
+            text = "".join(f"\\{byte:02X}" for byte in raw)
+            self.b.globals[name] = f'{name} = private unnamed_addr constant [{len(raw)} x i8] c"{text}", align 64'
+        return self.load_at(V("ptr", name), dtype, self.ix.flatten(index, values.shape))
+
+    # --- control flow ---------------------------------------------------------------------------------------------
+    @contextmanager
+    def scope(self) -> Iterator[None]:
+        """For code that does not run always, or runs many times: what it computes is forgotten after."""
+        family = self.family
+        known, memos = dict(family.known), {w: dict(m.memo) for w, m in family.members.items()}
+        try:
+            yield
+        finally:
+            family.known.clear()
+            family.known.update(known)
+            for width, member in family.members.items():
+                member.memo = memos.get(width, {})
+
+    @contextmanager
+    def masked(self, mask: V) -> Iterator[None]:
+        """Within, only the lanes that the mask names are computed (and none of the others is read or written)."""
+        family = self.family
+        outer = family.mask
+        with self.scope():
+            family.mask = mask if outer is None else self.b.binary("and", outer, mask)
+            try:
+                yield
+            finally:
+                family.mask = outer
+
+    def choose(self, cond: Cond, dtype: DType, yes: Callable[[], Lanes], no: Callable[[], Lanes]) -> Lanes:
+        """One of two lane values; the one that is not chosen is not computed (its memory may not exist)."""
+        if isinstance(cond, bool):
+            return yes() if cond else no()
+        if cond.type == "i1":
+            return whole(dtype, self.b.branch(cond, lambda: self._alone(yes), lambda: self._alone(no)))
+        with self.masked(cond):
+            left = parts(yes())
+        negated = self.ix.negate(cond)
+        assert isinstance(negated, V)
+        with self.masked(negated):
+            right = parts(no())
+        return whole(dtype, [self.b.select(cond, a, b) for a, b in zip(left, right, strict=True)])
+
+    def _alone(self, compute: Callable[[], Lanes]) -> list[V]:
+        with self.scope():
+            return parts(compute())
+
+    def loop(
+        self,
+        count: int,
+        init: Sequence[Lanes],
+        body: Callable[[Index, list[Lanes]], Sequence[Lanes]],
+        dtypes: Sequence[DType],
+        first: int = 0,
+    ) -> list[Lanes]:
+        """`for i in range(first, count)` with lane values carried along."""
+
+        def rebuild(flat: Sequence[V]) -> list[Lanes]:
+            rest = list(flat)
+            return [whole(d, [rest.pop(0) for _ in range(2 if d.is_complex else 1)]) for d in dtypes]
+
+        def step(i: V, carried: list[V]) -> list[V]:
+            with self.scope():
+                return [p for lanes in body(Index(i, 0, first, count), rebuild(carried)) for p in parts(lanes)]
+
+        flat = [p for lanes in init for p in parts(lanes)]
+        return rebuild(self.b.loop(V("i64", str(first)), V("i64", str(count)), 1, flat, step))

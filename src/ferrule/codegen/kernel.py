@@ -1,0 +1,131 @@
+"""Kernels: a block of fused ops becomes one LLVM function. The schedule is chosen by the ops at the block's root.
+
+loop      every result has one shape; each element is computed by its expression (loop.py)
+update    the result lies in operand 0's memory; only the updated elements are written (update.py)
+scan      a cumulative sum, product, maximum or minimum runs along its dimension once (scan.py)
+
+Reductions need no schedule of their own: a `reduce` is an element expression with a loop in it (ops/reduction.py); the
+loop schedule only decides whether vector lanes run over the outputs or along the reduced dimension.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ferrule.codegen import loop, scan, update
+from ferrule.codegen.emitter import Family
+from ferrule.codegen.llvm import Builder, V
+from ferrule.ir import Block, Value
+from ferrule.ops import OPS
+from ferrule.targets.cpu import Machine
+
+
+@dataclass
+class Kernel:
+    """A function `void symbol(ptr pointers, i64 begin, i64 end)` and how to launch it.
+
+    `grid` is the number of iterations, `grain` the fewest that are worth a thread of their own; `flops` and `bytes`
+    are estimates for the cost analysis. `declares` and `globals` belong into the function's module.
+    """
+
+    symbol: str
+    text: str
+    declares: dict[str, str] = field(default_factory=dict)
+    globals: dict[str, str] = field(default_factory=dict)
+    grid: int = 1
+    grain: int = 1
+    flops: float = 0.0
+    bytes: float = 0.0
+
+
+def emit_kernel(block: Block, symbol: str, machine: Machine) -> Kernel:
+    """Generates the code of a fused block; the function's pointers are the block's arguments, then its results."""
+    family, outputs = _start(block.args, block.results, symbol, machine)
+    begin, end = family.b.args[1], family.b.args[2]
+    flops, nbytes = work(block)
+    schedule = _schedule(block)
+    grid, grain = schedule(family, block, outputs, begin, end, max(flops / 8, nbytes / 10))
+    b = family.b
+    return Kernel(symbol, b.finish(), b.declares, b.globals, grid, grain, flops, nbytes)
+
+
+def emit_comparator(block: Block, symbol: str, machine: Machine) -> Kernel:
+    """Generates a comparator: the pointers are those of lhs0, rhs0, lhs1, rhs1, …, and of the i1 result."""
+    family, outputs = _start(block.args, block.results, symbol, machine)
+    em = family.at(1)
+    for value, pointer in zip(block.results, outputs, strict=True):
+        em.store(pointer, value.dtype, loop.ZERO, em.value(value, ()))
+    b = family.b
+    return Kernel(symbol, b.finish(), b.declares, b.globals)
+
+
+def _start(
+    args: list[Value], results: list[Value], symbol: str, machine: Machine
+) -> tuple[Family, list[V]]:
+    b = Builder(symbol, "void", ["ptr", "i64", "i64"])
+    pointers = []
+    for i in range(len(args) + len(results)):
+        place = b.offset(b.args[0], "ptr", V("i64", str(i)))
+        pointers.append(b.load("ptr", place, 8))
+    return Family(b, machine, dict(zip(args, pointers, strict=False))), pointers[len(args) :]
+
+
+def _schedule(block: Block) -> Callable[..., tuple[int, int]]:
+    root = block.results[0].op
+    if root is not None and all(r.op is root for r in block.results):
+        if root.name in ("dynamic_update_slice", "scatter"):
+            return update.emit
+        if root.name == "reduce_window" and scan.direction(root) is not None:
+            return scan.emit
+    return loop.emit
+
+
+def work(block: Block) -> tuple[float, float]:
+    """Estimates of the floating-point operations and the bytes moved."""
+    flops = 0.0
+    for op in block.ops:
+        size = max(v.type.size for v in (*op.operands, *op.results)) if op.regions else op.results[0].type.size  # type: ignore[union-attr]
+        per = OPS[op.name].flops if op.name in OPS else 1.0
+        if op.name in ("dot_general", "convolution"):
+            size = size * op.operands[1].type.size ** 0.5  # type: ignore[union-attr]
+        flops += per * size
+    nbytes = sum(v.type.nbytes for v in (*block.args, *block.results))  # type: ignore[union-attr]
+    return flops, float(nbytes)
+
+
+def structure_key(block: Block) -> str:
+    """A hash of what the block computes: equal blocks have equal code, wherever they come from."""
+    digest = hashlib.sha256()
+    numbers: dict[Value, int] = {}
+
+    def attribute(value: object) -> bytes:
+        if isinstance(value, np.ndarray):
+            splat = value.size > 1 and not any(value.strides)
+            data = value.reshape(-1)[:1].tobytes() + b"*" if splat else value.tobytes()
+            return f"{value.dtype}{value.shape}".encode() + data
+        return repr(value).encode()
+
+    def visit(inner: Block) -> None:
+        for arg in inner.args:
+            numbers[arg] = len(numbers)
+            digest.update(f"a{arg.type}".encode())
+        for op in inner.ops:
+            operands = [numbers.setdefault(v, len(numbers)) for v in op.operands]
+            digest.update(f"\n{op.name}{operands}".encode())
+            for name in sorted(op.attrs):
+                digest.update(f";{name}=".encode() + attribute(op.attrs[name]))
+            for region in op.regions:
+                digest.update(b"{")
+                visit(region)
+                digest.update(b"}")
+            for result in op.results:
+                numbers[result] = len(numbers)
+                digest.update(f"r{result.type}".encode())
+        digest.update(f"\nreturn{[numbers.setdefault(v, len(numbers)) for v in inner.results]}".encode())
+
+    visit(block)
+    return digest.hexdigest()

@@ -1,0 +1,121 @@
+"""Loads and stores of lanes: contiguous, reversed, the same address in all lanes, or an address per lane; masked or not.
+
+What is read and written here is the *storage* type of an element: an integer of the element's size for booleans,
+integers and narrow floats, else the LLVM type itself. A complex number is two storage values next to each other.
+"""
+
+from __future__ import annotations
+
+from ferrule.codegen.index import Index, Indexer
+from ferrule.codegen.lanes import suffix
+from ferrule.codegen.llvm import Builder, V, vector
+from ferrule.codegen.scalar import memory_type
+from ferrule.ir.types import DType
+
+
+def _shuffle(b: Builder, a: V, c: V, lanes: list[int], scalar: str) -> V:
+    picks = ", ".join(f"i32 {lane}" for lane in lanes)
+    return b.emit(f"<{len(lanes)} x {scalar}>", f"shufflevector {a}, {c}, <{len(lanes)} x i32> <{picks}>")
+
+
+def _addresses(ix: Indexer, pointer: V, type: str, offset: Index, scale: int, extra: int) -> V:
+    """One address per lane: element offset * scale + extra of the storage type."""
+    lanes = ix.lanes(ix.add(ix.mul(offset, scale), extra))
+    return ix.b.emit(f"<{ix.width} x ptr>", f"getelementptr inbounds {type}, {pointer}, {lanes}")
+
+
+def _ones(width: int) -> V:
+    return V(f"<{width} x i1>", "splat (i1 true)")
+
+
+def _call(b: Builder, type: str, name: str, kinds: str, *args: str) -> V:
+    b.declares[name] = f"declare {type} @{name}({kinds})"
+    text = f"call {type} @{name}({', '.join(args)})"
+    if type == "void":
+        b.do(text)
+        return V("void", "")
+    return b.emit(type, text)
+
+
+def _masked_load(b: Builder, type: str, address: V, align: int, mask: V) -> V:
+    name = f"llvm.masked.load.{suffix(type)}.p0"
+    place = f"ptr align {align} {address.ref}"
+    return _call(b, type, name, f"ptr, {mask.type}, {type}", place, str(mask), f"{type} zeroinitializer")
+
+
+def _gather(b: Builder, type: str, addresses: V, align: int, mask: V) -> V:
+    name = f"llvm.masked.gather.{suffix(type)}.v{suffix(mask.type)[1:].split('i')[0]}p0"
+    place = f"{addresses.type} align {align} {addresses.ref}"
+    return _call(b, type, name, f"{addresses.type}, {mask.type}, {type}", place, str(mask), f"{type} zeroinitializer")
+
+
+def _double(b: Builder, mask: V, width: int) -> V:
+    """Each lane of the mask twice, for the two parts of complex numbers."""
+    return _shuffle(b, mask, mask, [lane // 2 for lane in range(2 * width)], "i1")
+
+
+def load(ix: Indexer, pointer: V, dtype: DType, offset: Index, mask: V | None = None) -> list[V]:
+    """The storage values of the elements at `offset`: one vector, or two for complex types.
+
+    Lanes that the mask switches off are not read. With one lane, or the same offset in all, the result is a scalar (and
+    the mask, if any, an i1: an element that is switched off is replaced by the first one, which must exist).
+    """
+    b, type, width = ix.b, memory_type(dtype), ix.width
+    count = 2 if dtype.is_complex else 1
+    align = dtype.part.itemsize
+    if width == 1 or offset.step == 0:
+        place = offset.base
+        if mask is not None:
+            place = b.select(mask, place, V("i64", "0"))
+        address = b.offset(pointer, f"[{count} x {type}]" if count > 1 else type, place)
+        first = b.load(type, address, align)
+        return [first] if count == 1 else [first, b.load(type, b.offset(address, type, V("i64", "1")), align)]
+    lanes = vector(type, width)
+    if offset.step in (1, -1):
+        start = offset.base if offset.step == 1 else ix.add(Index(offset.base, 0, 0, 1 << 62), 1 - width).base
+        address = b.offset(pointer, f"[{count} x {type}]" if count > 1 else type, start)
+        order = list(range(width)) if offset.step == 1 else list(range(width))[::-1]
+        many = vector(type, width * count)
+        if mask is None:
+            raw = b.load(many, address, align)
+        else:
+            flags = mask if offset.step == 1 else _shuffle(b, mask, mask, order, "i1")
+            raw = _masked_load(b, many, address, align, flags if count == 1 else _double(b, flags, width))
+        if count == 2:
+            return [_shuffle(b, raw, raw, [2 * lane + part for lane in order], type) for part in range(2)]
+        return [raw if offset.step == 1 else _shuffle(b, raw, raw, order, type)]
+    flags = mask if mask is not None else _ones(width)
+    return [
+        _gather(b, lanes, _addresses(ix, pointer, type, offset, count, part), align, flags) for part in range(count)
+    ]
+
+
+def store(ix: Indexer, pointer: V, dtype: DType, offset: Index, values: list[V], mask: V | None = None) -> None:
+    """Writes storage values, as `load` reads them. A scalar store takes no mask."""
+    b, type, width = ix.b, memory_type(dtype), ix.width
+    count, align = len(values), dtype.part.itemsize
+    if width == 1:
+        address = b.offset(pointer, f"[{count} x {type}]" if count > 1 else type, offset.base)
+        for part, value in enumerate(values):
+            b.store(value, b.offset(address, type, V("i64", str(part))), align)
+        return
+    if offset.step == 1:
+        address = b.offset(pointer, f"[{count} x {type}]" if count > 1 else type, offset.base)
+        whole, flags = values[0], mask
+        if count == 2:
+            order = [lane // 2 + width * (lane % 2) for lane in range(2 * width)]
+            whole = _shuffle(b, values[0], values[1], order, type)
+            flags = None if mask is None else _double(b, mask, width)
+        if flags is None:
+            b.store(whole, address, align)
+        else:
+            name = f"llvm.masked.store.{suffix(whole.type)}.p0"
+            place = f"ptr align {align} {address.ref}"
+            _call(b, "void", name, f"{whole.type}, ptr, {flags.type}", str(whole), place, str(flags))
+        return
+    flags = mask if mask is not None else _ones(width)
+    for part, value in enumerate(values):
+        addresses = _addresses(ix, pointer, type, offset, count, part)
+        name = f"llvm.masked.scatter.{suffix(value.type)}.v{width}p0"
+        place = f"{addresses.type} align {align} {addresses.ref}"
+        _call(b, "void", name, f"{value.type}, {addresses.type}, {flags.type}", str(value), place, str(flags))

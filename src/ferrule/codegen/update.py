@@ -1,0 +1,2 @@
+"""placeholder"""
+def emit(*a): raise NotImplementedError
