@@ -7,17 +7,16 @@ ops that replaced them. Dynamic and quantized programs never come here: `read` h
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ferrule.errors import InvalidArgument
-from ferrule.ir import DotDims, Module, Op, Tensor
+from ferrule.errors import InvalidArgument, Unsupported
+from ferrule.ir import Block, DotDims, GatherDims, Module, Op, Tensor, tensor
 
 # CHLO ops for which one expression, or one library call, is better than the decomposition.
-NATIVE = frozenset(
-    "erf erfc erf_inv acos acosh asin asinh atan atanh sinh cosh tan square mulhi lgamma digamma next_after top_k".split()
-)
+NATIVE = {"erf", "erfc", "erf_inv", "acos", "acosh", "asin", "asinh", "atan", "atanh", "sinh", "cosh", "tan"}
+NATIVE |= {"square", "mulhi", "lgamma", "digamma", "next_after", "top_k"}
 
 
 def known_natively(name: str) -> bool:
@@ -34,12 +33,23 @@ def legalize(module: Module) -> Module:
     """Rewrites the module's ops in place and returns it."""
     native = {f"chlo.{name}" for name in NATIVE if known_natively(name)}
     for function in module.functions.values():
-        for op in function.body.walk():
-            if op.name == "composite":
-                _composite(op, native)
-            elif op.name in _OLD:
-                _OLD[op.name](op)
+        _block(function.body, native)
     return module
+
+
+def _block(block: Block, native: set[str]) -> None:
+    added: dict[int, Sequence[Op]] = {}
+    for at, op in enumerate(block.ops):
+        if op.name == "composite":
+            _composite(op, native)
+        elif op.name in _OLD:
+            before = _OLD[op.name](op)
+            if before:
+                added[at] = before
+        for region in op.regions:
+            _block(region, native)
+    for at in reversed(added):
+        block.ops[at:at] = added[at]
 
 
 def _composite(op: Op, native: set[str]) -> None:
@@ -52,12 +62,15 @@ def _composite(op: Op, native: set[str]) -> None:
     op.regions = []
 
 
+# What became of old spellings. Each changes the op in place and may return ops to put before it.
+
+
 def _dot(op: Op) -> None:
-    left, right = op.operands
-    if not (isinstance(left.type, Tensor) and isinstance(right.type, Tensor) and left.type.rank and right.type.rank):
-        raise InvalidArgument("dot of something that is not a vector or matrix", where=op.loc)
+    left, right = (tensor(v) for v in op.operands)
+    if not left.rank or not right.rank:
+        raise InvalidArgument("dot of a scalar", where=op.loc)
     op.name = "dot_general"
-    op.attrs["dot_dimension_numbers"] = DotDims((), (), (left.type.rank - 1,), (0,))
+    op.attrs["dot_dimension_numbers"] = DotDims((), (), (left.rank - 1,), (0,))
 
 
 def _broadcast(op: Op) -> None:
@@ -70,6 +83,11 @@ def _create_token(op: Op) -> None:
     op.name = "after_all"
 
 
+def _sort(op: Op) -> None:
+    if op.attrs["dimension"] < 0:
+        op.attrs["dimension"] += len(op.operands[0].shape)
+
+
 def _dimension_size(op: Op) -> None:
     dimension, shape = op.attrs["dimension"], op.operands[0].shape
     if not 0 <= dimension < len(shape):
@@ -78,9 +96,52 @@ def _dimension_size(op: Op) -> None:
     op.attrs = {"value": np.array(shape[dimension], np.int32)}
 
 
-_OLD: dict[str, Callable[[Op], None]] = {
+def _einsum(op: Op) -> Sequence[Op]:
+    """A product of two tensors by letters, as in NumPy: dot_general, and a transpose if the order differs."""
+    config = op.attrs.pop("einsum_config").replace(" ", "")
+    left, right = (tensor(v) for v in op.operands)
+    inputs, _, out = config.partition("->")
+    a, _, b = inputs.partition(",")
+    letters = [a, b, out]
+    if any(len(set(part)) != len(part) for part in letters) or (len(a), len(b)) != (left.rank, right.rank):
+        raise Unsupported(f"einsum {config!r} is not supported", where=op.loc, why="it repeats or hides dimensions")
+    batch = [c for c in a if c in b and c in out]
+    summed = [c for c in a if c in b and c not in out]
+    order = batch + [c for c in a if c not in b] + [c for c in b if c not in a]
+    if sorted(order) != sorted(out):
+        raise Unsupported(f"einsum {config!r} is not supported", where=op.loc, why="it sums over a single operand")
+    dims = DotDims(*(tuple(s.index(c) for c in group) for group in (batch, summed) for s in (a, b)))
+    sizes = dict(zip(a + b, left.shape + right.shape, strict=True))
+    attrs = {**op.attrs, "dot_dimension_numbers": dims}
+    if order == list(out):
+        op.name, op.attrs = "dot_general", attrs
+        return ()
+    product = Tensor(tuple(sizes[c] for c in order), tensor(op.result).dtype)
+    dot = Op("dot_general", op.operands, [product], attrs, loc=op.loc)
+    op.name, op.operands, op.attrs = "transpose", dot.results, {"permutation": tuple(order.index(c) for c in out)}
+    return (dot,)
+
+
+def _torch_index_select(op: Op) -> None:
+    source, index = (tensor(v) for v in op.operands)
+    dim, batch = op.attrs["dim"], op.attrs["batch_dims"]
+    if not 0 <= batch <= dim < source.rank or batch > index.rank:
+        raise InvalidArgument(f"torch_index_select of dimension {dim} of {source}", where=op.loc)
+    shared = tuple(range(batch))
+    after = dim + index.rank - batch
+    offsets = (*range(batch, dim), *range(after, after + source.rank - dim - 1))
+    sizes = tuple(1 if d == dim or d < batch else size for d, size in enumerate(source.shape))
+    numbers = GatherDims(offsets, (dim,), shared, shared, (dim,), index.rank)
+    op.name = "gather"
+    op.attrs = {"dimension_numbers": numbers, "slice_sizes": sizes, "indices_are_sorted": False}
+
+
+_OLD: dict[str, Callable[[Op], Sequence[Op] | None]] = {
     "dot": _dot,
     "broadcast": _broadcast,
     "create_token": _create_token,
+    "sort": _sort,
     "get_dimension_size": _dimension_size,
+    "einsum": _einsum,
+    "torch_index_select": _torch_index_select,
 }

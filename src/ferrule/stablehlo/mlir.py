@@ -17,8 +17,6 @@ _STEPS = {
         "func.func(stablehlo-canonicalize-dynamism),stablehlo-refine-shapes,canonicalize,cse"
     ),
     "quantized": "func.func(stablehlo-legalize-quant-to-math)",
-    "deprecated": "func.func(stablehlo-legalize-deprecated-ops)",
-    "chlo": "func.func(chlo-legalize-to-stablehlo)",
 }
 
 
@@ -30,6 +28,7 @@ def _context() -> Any:
     from jaxlib.mlir import ir
     from jaxlib.mlir._mlir_libs import _jax_mlir_ext
     from jaxlib.mlir.dialects import chlo, sdy, stablehlo
+    from jaxlib.mlir.passmanager import PassManager
 
     context = ir.Context()
     context.enable_multithreading(False)
@@ -40,6 +39,9 @@ def _context() -> Any:
     for dialect in (stablehlo, chlo, sdy):
         dialect.register_dialect(context)
     stablehlo.register_stablehlo_passes()
+    with context, ir.Location.unknown():
+        # A side effect of this pass is that it loads the quant dialect, which has no binding of its own.
+        PassManager.parse("builtin.module(vhlo-legalize-to-stablehlo)").run(ir.Module.create().operation)
     try:
         # Without these `inline` silently does nothing.
         from jaxlib.mlir._mlir_libs import _mosaic_gpu_ext

@@ -368,17 +368,14 @@ class _Reader:
 # Ops that MLIR's passes replace, by the kind of pass.
 _DYNAMIC_OPS = frozenset(f"dynamic_{n}" for n in ("broadcast_in_dim", "conv", "gather", "iota", "pad", "reshape"))
 _DYNAMIC_OPS |= {"real_dynamic_slice", "set_dimension_size"}
-_DEPRECATED_OPS = frozenset(("einsum", "unary_einsum", "torch_index_select"))
 _QUANTIZED_OPS = frozenset(("uniform_quantize", "uniform_dequantize"))
-_NEED_PASSES = _DYNAMIC_OPS | _DEPRECATED_OPS | _QUANTIZED_OPS
+_NEED_PASSES = _DYNAMIC_OPS | _QUANTIZED_OPS
 
 
 def _refuse_foreign(module: Module) -> None:
     """Raises Foreign for the first op that needs one of MLIR's passes."""
     for function in module.functions.values():
         for op in function.body.walk():
-            if op.name in _DEPRECATED_OPS:
-                raise Foreign("deprecated", f"the op {op.name}", op.loc)
             if op.name in _QUANTIZED_OPS:
                 raise Foreign("quantized", f"the op {op.name}", op.loc)
             if op.name in _DYNAMIC_OPS or any(_is_dynamic(r) for r in op.results):
@@ -392,7 +389,7 @@ def _is_dynamic(value: Value) -> bool:
 
 
 # Which MLIR passes help with a form that the reader cannot take as it is.
-_STEPS: dict[str, list[str]] = {kind: [kind] for kind in ("dynamic", "quantized", "deprecated")}
+_STEPS: dict[str, list[str]] = {kind: [kind] for kind in ("dynamic", "quantized")}
 _STEPS |= {kind: [] for kind in ("newer", "dialect", "type")}
 
 
@@ -422,7 +419,6 @@ def read(code: bytes, format: str = "mlir") -> Module:
 _WHY = {
     "dynamic": "its shape is not known when the program is compiled",
     "quantized": "MLIR's passes could not turn the quantized values into ordinary arithmetic",
-    "deprecated": "MLIR's passes could not replace it",
     "newer": "this version of Ferrule does not know it, and neither does the installed jaxlib",
     "dialect": "it is not StableHLO, and MLIR's passes did not turn it into StableHLO",
     "type": "Ferrule has no such type",
