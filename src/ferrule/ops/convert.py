@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -10,7 +11,11 @@ from ferrule.ir import Op, Tensor, Type
 from ferrule.ir.types import DType, c64, c128, f32
 from ferrule.ops import numerics as n
 from ferrule.ops.checks import declared, expect, kinds, operands, same_type
-from ferrule.ops.definition import Run, define
+from ferrule.ops.definition import Run, define, element
+
+if TYPE_CHECKING:
+    from ferrule.codegen.llvm import V
+    from ferrule.codegen.scalar import Lane, Scalars
 
 
 def _width(d: DType) -> int:
@@ -117,3 +122,26 @@ define(
 )
 define("imag", infer=_infer_part, evaluate=lambda op, xs, run: [_imaginary(xs[0])], elementwise=True, flops=0)
 define("complex", infer=_infer_complex, evaluate=_evaluate_complex, elementwise=True, flops=0)
+
+
+# ---- code --------------------------------------------------------------------------------------------------------
+
+
+@element("convert")
+def _element_convert(s: Scalars, op: Op, a: Lane) -> Lane:
+    return s.convert(op.operands[0].dtype, op.result.dtype, a)
+
+
+@element("real")
+def _element_real(s: Scalars, op: Op, a: Lane) -> Lane:
+    return a[0] if op.operands[0].dtype.is_complex else a  # type: ignore[return-value]
+
+
+@element("imag")
+def _element_imag(s: Scalars, op: Op, a: Lane) -> Lane:
+    return a[1] if op.operands[0].dtype.is_complex else s.const(op.result.dtype, 0.0)  # type: ignore[return-value]
+
+
+@element("complex")
+def _element_complex(s: Scalars, op: Op, re: V, im: V) -> Lane:
+    return re, im

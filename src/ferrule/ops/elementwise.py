@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,7 +14,11 @@ from ferrule.ir import Op, Tensor, Type
 from ferrule.ir.types import i1
 from ferrule.ops import numerics as n
 from ferrule.ops.checks import attr, expect, kinds, operands, reject, same_type
-from ferrule.ops.definition import Evaluate, define
+from ferrule.ops.definition import Evaluate, define, element
+
+if TYPE_CHECKING:
+    from ferrule.codegen.llvm import V
+    from ferrule.codegen.scalar import Lane, Scalars
 
 # ---- type rules --------------------------------------------------------------------------------------------------
 
@@ -280,3 +285,67 @@ define(
     evaluate=_map(lambda low, x, high: n.choose(larger=False)(n.choose(larger=True)(low, x), high)),
     elementwise=True,
 )
+
+# ---- code --------------------------------------------------------------------------------------------------------
+
+
+@element("add", "subtract", "multiply", "divide", "remainder", "maximum", "minimum", "and", "or", "xor", "mulhi")
+def _element_binary(s: Scalars, op: Op, a: Lane, b: Lane) -> Lane:
+    method = {
+        **{"add": s.add, "subtract": s.sub, "multiply": s.mul, "divide": s.div, "remainder": s.rem},
+        **{"maximum": s.max, "minimum": s.min, "and": s.and_, "or": s.or_, "xor": s.xor, "mulhi": s.mulhi},
+    }[op.name]
+    return method(op.operands[0].dtype, a, b)  # type: ignore[arg-type]
+
+
+@element("negate", "abs", "sign", "floor", "ceil", "round_nearest_even", "round_nearest_afz", "is_finite")
+@element("popcnt", "count_leading_zeros", "not")
+def _element_unary(s: Scalars, op: Op, a: Lane) -> Lane:
+    method = {
+        **{"negate": s.neg, "abs": s.abs, "sign": s.sign, "floor": s.floor, "ceil": s.ceil, "not": s.not_},
+        **{"round_nearest_even": s.round_nearest_even, "round_nearest_afz": s.round_nearest_afz},
+        **{"is_finite": s.is_finite, "popcnt": s.popcnt, "count_leading_zeros": s.clz},
+    }[op.name]
+    return method(op.operands[0].dtype, a)  # type: ignore[arg-type]
+
+
+@element("sqrt", "rsqrt", "cbrt", "exponential", "exponential_minus_one", "log", "log_plus_one", "logistic", "sine")
+@element("cosine", "tan", "tanh", "sinh", "cosh", "asin", "acos", "atan", "asinh", "acosh", "atanh", "erf", "erfc")
+@element("erf_inv", "lgamma", "digamma", "square")
+def _element_math(s: Scalars, op: Op, a: Lane) -> Lane:
+    from ferrule.codegen import math
+
+    return math.unary(op.name, s, op.operands[0].dtype, a)
+
+
+@element("power", "atan2", "next_after")
+def _element_math2(s: Scalars, op: Op, a: Lane, b: Lane) -> Lane:
+    from ferrule.codegen import math
+
+    return math.binary(op.name, s, op.operands[0].dtype, a, b)
+
+
+@element("shift_left", "shift_right_logical", "shift_right_arithmetic")
+def _element_shift(s: Scalars, op: Op, a: V, b: V) -> V:
+    return s.shift(op.name.rsplit("_", 1)[1], op.operands[0].dtype, a, b)
+
+
+@element("compare")
+def _element_compare(s: Scalars, op: Op, a: Lane, b: Lane) -> V:
+    kind = op.attrs.get("compare_type", "NOTYPE")
+    return s.compare(op.attrs["comparison_direction"], op.operands[0].dtype, a, b, kind)
+
+
+@element("select")
+def _element_select(s: Scalars, op: Op, predicate: V, yes: Lane, no: Lane) -> Lane:
+    return s.select(predicate, yes, no)
+
+
+@element("clamp")
+def _element_clamp(s: Scalars, op: Op, low: Lane, x: Lane, high: Lane) -> Lane:
+    return s.clamp(op.operands[1].dtype, low, x, high)
+
+
+@element("reduce_precision")
+def _element_reduce_precision(s: Scalars, op: Op, a: V) -> V:
+    return s.reduce_precision(op.operands[0].dtype, a, op.attrs["exponent_bits"], op.attrs["mantissa_bits"])

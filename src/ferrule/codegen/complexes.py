@@ -1,0 +1,101 @@
+"""Complex arithmetic on pairs of lane values.
+
+complex<f32> divides and takes magnitudes in f64, where nothing can overflow on the way; complex<f64> scales instead.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ferrule.codegen.lanes import Num
+from ferrule.codegen.llvm import V
+
+if TYPE_CHECKING:
+    from ferrule.codegen.scalar import Pair, Scalars
+
+Z = tuple[Num, Num]
+
+
+def nums(s: Scalars, a: Pair) -> Z:
+    return s.num(a[0]), s.num(a[1])
+
+
+def pair(z: Z) -> Pair:
+    return z[0].v, z[1].v
+
+
+def add(s: Scalars, a: Pair, b: Pair) -> Pair:
+    (x, y), (u, w) = nums(s, a), nums(s, b)
+    return (x + u).v, (y + w).v
+
+
+def sub(s: Scalars, a: Pair, b: Pair) -> Pair:
+    (x, y), (u, w) = nums(s, a), nums(s, b)
+    return (x - u).v, (y - w).v
+
+
+def multiply(a: Z, b: Z) -> Z:
+    (x, y), (u, w) = a, b
+    return x * u - y * w, x * w + y * u
+
+
+def mul(s: Scalars, a: Pair, b: Pair) -> Pair:
+    return pair(multiply(nums(s, a), nums(s, b)))
+
+
+def div(s: Scalars, a: Pair, b: Pair) -> Pair:
+    p, q = nums(s, a), nums(s, b)
+    if p[0].base == "double":
+        return pair(divide(p, q))
+    re, im = divide((p[0].f64(), p[1].f64()), (q[0].f64(), q[1].f64()))
+    return re.f32().v, im.f32().v
+
+
+def divide(a: Z, b: Z) -> Z:
+    """Smith's division: scaled by the larger part of the divisor; a zero divisor divides each part by it."""
+    (x, y), (u, w) = a, b
+    real_larger = abs(u) >= abs(w)
+    large, small = real_larger.where(u, w), real_larger.where(w, u)
+    zero = large.eq(0.0)
+    ratio = zero.where(0.0, small / large)
+    scale = zero.where(abs(large), large + small * ratio)
+    # (x + iy) / (u + iw): with the parts of the divisor exchanged, so are those of the dividend (up to sign).
+    p, q = real_larger.where(x, y), real_larger.where(y, x)
+    re = zero.where(p, p + q * ratio) / scale
+    im = zero.where(q, q - p * ratio) / scale
+    return re, real_larger.where(im, -im)
+
+
+def magnitude(z: Z) -> Num:
+    """|z| without overflow or underflow on the way; infinite if a part is."""
+    x, y = abs(z[0]), abs(z[1])
+    if x.base == "float":
+        wide, tall = x.f64(), y.f64()
+        size = (wide * wide + tall * tall).intrinsic("sqrt").f32()
+    else:
+        swap = y > x
+        large, small = swap.where(y, x), swap.where(x, y)
+        ratio = large.eq(0.0).where(0.0, small / large)
+        size = large * (ratio * ratio + 1.0).intrinsic("sqrt")
+    infinite = x.eq(float("inf")) | y.eq(float("inf"))
+    return infinite.where(float("inf"), size)
+
+
+def abs_(s: Scalars, a: Pair) -> V:
+    return magnitude(nums(s, a)).v
+
+
+def sign(s: Scalars, a: Pair) -> Pair:
+    """z / |z|, and 0 for 0."""
+    z = nums(s, a)
+    size = magnitude(z)
+    zero = size.eq(0.0)
+    return zero.where(0.0, z[0] / size).v, zero.where(0.0, z[1] / size).v
+
+
+def choose(s: Scalars, a: Pair, b: Pair, larger: bool) -> Pair:
+    """The maximum or minimum in lexicographic order; the first operand that has a NaN, if one has."""
+    (x, y), (u, w) = nums(s, a), nums(s, b)
+    first = (x > u) | (x.eq(u) & (y >= w)) if larger else (x < u) | (x.eq(u) & (y <= w))
+    first = (first | x.is_nan() | y.is_nan()) & ~((u.is_nan() | w.is_nan()) & ~(x.is_nan() | y.is_nan()))
+    return first.where(x, u).v, first.where(y, w).v

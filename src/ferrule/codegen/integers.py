@@ -1,0 +1,149 @@
+"""Integer arithmetic on lanes: division that never traps, shifts of any amount, sub-byte types, to and from floats.
+
+2- and 4-bit values live in i8, extended as their type says; `wrap` restores that after an operation.
+"""
+
+from __future__ import annotations
+
+from ferrule.codegen.lanes import Num, suffix
+from ferrule.codegen.llvm import vector
+from ferrule.ir.types import DType
+
+
+def normal(dtype: DType, value: int) -> int:
+    """A Python integer wrapped to the type."""
+    value &= (1 << dtype.bits) - 1
+    return value - (1 << dtype.bits) if dtype.kind == "int" and value >> (dtype.bits - 1) else value
+
+
+def wrap(dtype: DType, x: Num) -> Num:
+    """Restores the extension of a sub-byte value; other types wrap by themselves."""
+    if dtype.bits >= 8:
+        return x
+    if dtype.kind == "uint":
+        return x & ((1 << dtype.bits) - 1)
+    return (x << (8 - dtype.bits)) >> (8 - dtype.bits)
+
+
+def unsigned(dtype: DType, x: Num) -> Num:
+    """The value's bits with zeros above them."""
+    return x & ((1 << dtype.bits) - 1) if dtype.bits < 8 else x
+
+
+def _quotient(dtype: DType, x: Num, y: Num) -> Num:
+    """x / y where the result is defined; any value elsewhere, without a trap.
+
+    Vectors of up to 32 bits divide as floats with more bits than the quotient needs, which is exact after truncation:
+    processors have no vector integer division. Division by a constant is left to LLVM, which multiplies.
+    """
+    signed = dtype.kind == "int"
+    if x.lanes > 1 and x.bits <= 32 and y.v.ref[0] == "%":
+        base = "float" if x.bits <= 16 else "double"
+        to, back = ("sitofp", "fptosi") if signed else ("uitofp", "fptoui")
+        # One type wider, so that lowest / -1 and x / 0 (replaced by 1) stay in range.
+        safe = y.eq(0).where(1, y)
+        wide = (x.cast(to, base) / safe.cast(to, base)).cast(back, f"i{max(32, 2 * x.bits)}" if signed else "i32")
+        return wide.cast("trunc", x.base)
+    bad = y.eq(0)
+    if signed:
+        bad = bad | y.eq(-1)
+    safe = bad.where(1, y)
+    quotient = x._two("sdiv" if signed else "udiv", safe)
+    return y.eq(-1).where(-x, quotient) if signed else quotient
+
+
+def div(dtype: DType, x: Num, y: Num) -> Num:
+    """Truncating division; x / 0 is all ones, the lowest value / -1 is itself."""
+    return wrap(dtype, y.eq(0).where(-1, _quotient(dtype, x, y)))
+
+
+def rem(dtype: DType, x: Num, y: Num) -> Num:
+    """The remainder with the sign of x; x % 0 is x, the lowest value % -1 is 0."""
+    return wrap(dtype, y.eq(0).where(x, x - _quotient(dtype, x, y) * y))
+
+
+def shift(kind: str, dtype: DType, x: Num, amount: Num) -> Num:
+    outside = ~amount.below(dtype.bits)
+    if kind == "arithmetic":
+        if dtype.kind == "uint" and dtype.bits < 8:
+            x = (x << (8 - dtype.bits)) >> (8 - dtype.bits)
+        return wrap(dtype, x >> outside.where(dtype.bits - 1, amount))
+    moved = x << amount if kind == "left" else unsigned(dtype, x).lshr(amount)
+    return wrap(dtype, outside.where(0, moved))
+
+
+def popcnt(dtype: DType, x: Num) -> Num:
+    return wrap(dtype, unsigned(dtype, x).intrinsic("ctpop"))
+
+
+def clz(dtype: DType, x: Num) -> Num:
+    x = unsigned(dtype, x)
+    name = f"llvm.ctlz.{suffix(x.v.type)}"
+    x.b.declares[name] = f"declare {x.v.type} @{name}({x.v.type}, i1)"
+    count = Num(x.b, x.b.emit(x.v.type, f"call {x.v.type} @{name}({x.v}, i1 false)"))
+    return wrap(dtype, count - (x.bits - dtype.bits) if dtype.bits < 8 else count)
+
+
+def mulhi(dtype: DType, x: Num, y: Num) -> Num:
+    code, wide = "sext" if dtype.kind == "int" else "zext", f"i{2 * x.bits}"
+    product = x.cast(code, wide) * y.cast(code, wide)
+    high = product >> dtype.bits if dtype.kind == "int" else product.lshr(dtype.bits)
+    return wrap(dtype, high.cast("trunc", x.base))
+
+
+def power(dtype: DType, x: Num, y: Num) -> Num:
+    """Repeated squaring, wrapping; a negative exponent gives 0 unless x is 1 or -1."""
+    b = x.b
+    from ferrule.codegen.llvm import V, i64
+
+    one = x.const(1)
+
+    def step(index: V, carried: list[V]) -> list[V]:
+        result, base, rest = (Num(b, v) for v in carried)
+        odd = (rest & 1).ne(0)
+        return [odd.where(result * base, result).v, (base * base).v, rest.lshr(1).v]
+
+    result = Num(b, b.loop(i64(0), i64(dtype.bits), 1, [one.v, x.v, unsigned(dtype, y).v], step, "power")[0])
+    if dtype.kind == "int":
+        inverse = x.eq(1).where(1, x.eq(-1).where((y & 1).ne(0).where(-1, 1, x), 0))
+        result = (y < 0).where(inverse, result)
+    return wrap(dtype, result)
+
+
+def resize(source: DType, target: DType, x: Num) -> Num:
+    """An integer or flag in another integer type."""
+    old, new = x.bits, max(8, target.bits)
+    if old > new:
+        return wrap(target, x.cast("trunc", f"i{new}"))
+    x = x.cast("sext" if source.kind == "int" else "zext", f"i{new}")
+    return wrap(target, x) if target.bits < 8 else x
+
+
+def to_float(source: DType, target: DType, x: Num) -> Num:
+    """An f32 or f64 from which one rounding gives the nearest value of `target`."""
+    code = "sitofp" if source.kind == "int" else "uitofp"
+    if target.bits >= 32:
+        return x.cast(code, "double" if target.bits == 64 else "float")
+    if source.bits <= 16:
+        return x.cast(code, "float")
+    if source.bits == 64:
+        # f64 holds 53 bits: for large values the lowest twelve become one bit that says whether any was set.
+        sticky = (x & 0xFFF).ne(0).where(0x800, 0, x)
+        short = x & -0x1000 | sticky
+        size = (x < 0).where(-x, x) if source.kind == "int" else x
+        x = size.above((1 << 53) - 1).where(short, x)
+    return x.cast(code, "double")
+
+
+def from_float(target: DType, x: Num) -> Num:
+    """Toward zero, saturating; NaN gives 0."""
+    signed = target.kind == "int"
+    bits = max(8, target.bits)
+    type = vector(f"i{bits}", x.lanes)
+    name = f"llvm.fpto{'s' if signed else 'u'}i.sat.{suffix(type)}.{suffix(x.v.type)}"
+    result = Num(x.b, x.b.call(type, name, x.v))
+    if target.bits < 8:
+        top = (1 << (target.bits - 1)) - 1 if signed else (1 << target.bits) - 1
+        result = (result > top).where(top, result) if signed else result.above(top).where(top, result)
+        result = (result < -top - 1).where(-top - 1, result) if signed else result
+    return result

@@ -1,0 +1,234 @@
+"""Scalar arithmetic in generated code against its NumPy meaning, for every element type and for one and many lanes."""
+
+from __future__ import annotations
+
+import itertools
+
+import ferrule.ops  # noqa: F401
+import numpy as np
+import pytest
+from ferrule.codegen.lanes import Num
+from ferrule.ir import types
+from ferrule.ir.types import DTYPES, DType
+from lane_kernels import compile_op, evaluate, op_of
+
+INTEGERS = [d for d in DTYPES.values() if d.is_int]
+FLOATS = [d for d in DTYPES.values() if d.is_float]
+COMPLEX = [types.c64, types.c128]
+WIDTHS = (1, 8)
+rng = np.random.default_rng(0)
+
+
+def values(d: DType, count: int = 256) -> np.ndarray:
+    """Values of a type: all there are if few, else special ones and random bits."""
+    if d.kind == "bool":
+        return np.tile([False, True], count // 2)
+    if d.is_complex:
+        re, im = values(d.part, count), values(d.part, count)
+        rng.shuffle(im)
+        return (re + 1j * im).astype(d.numpy) if False else _pairs(re, im, d)
+    if d.bits <= 4 and d.is_int:
+        low = -(1 << (d.bits - 1)) if d.kind == "int" else 0
+        return np.tile(np.arange(low, low + (1 << d.bits)), count >> d.bits).astype(d.numpy)
+    if d.bits == 4:
+        return np.tile(np.arange(16, dtype=np.uint8), count // 16).view(d.numpy)
+    raw = rng.integers(0, 256, count * d.itemsize, dtype=np.uint8)
+    if d.itemsize == 1:
+        raw = np.resize(np.arange(256, dtype=np.uint8), count)
+    x = raw.view(d.numpy).copy()
+    if d.is_int and d.bits >= 16:
+        info = np.iinfo(d.numpy)
+        x[::3] = rng.integers(-9 if info.min else 0, 9, len(x[::3]))
+        x[:8] = [info.min, info.max, 0, 1, info.max - 1, info.min + 1, 7, 2]
+    if d.is_float and d.bits >= 16:
+        x[::2] = (rng.standard_normal(len(x[::2])) * 10).astype(d.numpy)
+        x[:16] = np.array([0, -0.0, np.inf, -np.inf, np.nan, -np.nan, 1, -1, 0.5, 1.5, 2.5, -0.5, -2.5, 3, 1e-7, -3]).astype(d.numpy)
+    return x
+
+
+def _pairs(re: np.ndarray, im: np.ndarray, d: DType) -> np.ndarray:
+    z = np.empty(re.shape, d.numpy)
+    z.real, z.imag = re, im
+    return z
+
+
+def pairs(d: DType) -> tuple[np.ndarray, np.ndarray]:
+    x = values(d)
+    y = x.copy()
+    rng.shuffle(y)
+    if d.bits <= 8 and not d.is_complex:
+        both = np.array(list(itertools.product(range(len(x)), repeat=2)))[:: 7 if d.bits == 8 else 64]
+        both = both[: len(both) // 8 * 8]
+        return x[both[:, 0]], x[both[:, 1]]
+    y[:16], y[16:32] = x[:16], x[15::-1]
+    y[32:64], y[64:96] = x[1], x[2]
+    return x, y
+
+
+def same(got: np.ndarray, want: np.ndarray, d: DType, tolerance: float = 0) -> None:
+    assert got.dtype == want.dtype
+    if d.is_complex:
+        with np.errstate(all="ignore"):
+            scale = np.maximum(np.abs(want), np.finfo(d.part.numpy).tiny)
+            ok = (got == want) | (np.abs(got - want) <= tolerance * scale) | (np.isnan(got) & np.isnan(want))
+    elif d.is_float:
+        a, b = (v.astype(np.float64) for v in (got, want))
+        ok = (a == b) | (np.isnan(a) & np.isnan(b))
+        if tolerance:
+            with np.errstate(all="ignore"):
+                ok |= np.abs(a - b) <= tolerance * np.abs(b)
+    else:
+        ok = got == want
+    bad = np.flatnonzero(~ok)
+    assert bad.size == 0, (bad.size, bad[:4], got[bad[:4]], want[bad[:4]])
+
+
+@pytest.mark.parametrize("d", INTEGERS, ids=str)
+def test_integers(d: DType) -> None:
+    x, y = pairs(d)
+    names = ["add", "subtract", "multiply", "divide", "remainder", "maximum", "minimum", "and", "or", "xor", "power"]
+    for name in [*names, "mulhi", "shift_left", "shift_right_logical", "shift_right_arithmetic"]:
+        op = op_of(name, [d, d], d)
+        for width in WIDTHS:
+            try:
+                same(compile_op(op, width)(x, y), evaluate(op, x, y), d)
+            except AssertionError as error:
+                raise AssertionError(f"{name} width {width}: {error}") from None
+    for name in ("negate", "abs", "sign", "not", "popcnt", "count_leading_zeros"):
+        op = op_of(name, [d], d)
+        for width in WIDTHS:
+            same(compile_op(op, width)(x), evaluate(op, x), d)
+
+
+@pytest.mark.parametrize("d", FLOATS, ids=str)
+@pytest.mark.parametrize("f16", [True, False])
+def test_floats(d: DType, f16: bool) -> None:
+    if not f16 and d != types.f16:
+        pytest.skip("concerns f16")
+    x, y = pairs(d)
+    for name in ("add", "subtract", "multiply", "divide", "maximum", "minimum"):
+        op = op_of(name, [d, d], d)
+        for width in WIDTHS:
+            try:
+                same(compile_op(op, width, f16)(x, y), evaluate(op, x, y), d)
+            except AssertionError as error:
+                raise AssertionError(f"{name} width {width}: {error}") from None
+    for name in ("negate", "abs", "sign", "floor", "ceil", "round_nearest_even", "round_nearest_afz", "is_finite", "sqrt"):
+        op = op_of(name, [d], types.i1 if name == "is_finite" else d)
+        for width in WIDTHS:
+            try:
+                same(compile_op(op, width, f16)(x), evaluate(op, x), op.result.dtype)
+            except AssertionError as error:
+                raise AssertionError(f"{name} width {width}: {error}") from None
+
+
+@pytest.mark.parametrize("d", COMPLEX, ids=str)
+def test_complex(d: DType) -> None:
+    x, y = pairs(d)
+    fine = np.isfinite(x) & np.isfinite(y) & (np.abs(x) < 1e30) & (np.abs(y) < 1e30) & (np.abs(y) > 1e-30)
+    x, y = np.where(fine, x, 1 + 2j).astype(d.numpy), np.where(fine, y, 2 - 1j).astype(d.numpy)
+    for name in ("add", "subtract", "multiply", "divide", "maximum", "minimum"):
+        op = op_of(name, [d, d], d)
+        for width in WIDTHS:
+            same(compile_op(op, width)(x, y), evaluate(op, x, y), d, 4 * np.finfo(d.part.numpy).eps)
+    for name in ("negate", "abs", "sign", "real", "imag"):
+        out = d if name in ("negate", "sign") else d.part
+        op = op_of(name, [d], out)
+        for width in WIDTHS:
+            same(compile_op(op, width)(x), evaluate(op, x), out, 4 * np.finfo(d.part.numpy).eps)
+    op = op_of("complex", [d.part, d.part], d)
+    same(compile_op(op, 8)(x.real, x.imag), x, d)
+
+
+@pytest.mark.parametrize("d", [*DTYPES.values()], ids=str)
+def test_compare(d: DType) -> None:
+    x, y = pairs(d)
+    for direction in ("EQ", "NE") if d.is_complex else ("EQ", "NE", "LT", "LE", "GT", "GE"):
+        for kind in ("NOTYPE", "TOTALORDER") if d.is_float and d.bits > 8 else ("NOTYPE",):
+            op = op_of("compare", [d, d], types.i1, {"comparison_direction": direction, "compare_type": kind})
+            same(compile_op(op, 8)(x, y), evaluate(op, x, y), types.i1)
+
+
+@pytest.mark.parametrize("d", DTYPES.values(), ids=str)
+def test_convert(d: DType) -> None:
+    x = values(d)
+    if d.name == "f64":
+        near = np.linspace(1, 2, 256).astype(np.float32).astype(np.float64)
+        x = np.concatenate([x, x[:64] * 1e-300, near * (1 + 2.0**-9) + 2.0**-45, near * 2.0**-140, near * 1e38])
+    if d.name in ("i64", "ui64", "i32", "ui32"):
+        x = np.concatenate([x, x >> (d.bits // 2), x >> 5])
+    for target in DTYPES.values():
+        op = op_of("convert", [d], target)
+        with np.errstate(all="ignore"):
+            want = evaluate(op, x)
+        if d.name == "f64" and target.is_float and target.bits < 32:  # NumPy's reference rounds twice; f32 to odd does not
+            want = _once(x, target)
+        elif d.is_int and d.bits >= 32 and target.is_float and target.bits < 32:
+            want = _once(x.astype(np.float64) if d.bits == 32 else _sticky(x), target)
+        for width in WIDTHS:
+            try:
+                same(compile_op(op, width)(x), want, target)
+            except AssertionError as error:
+                raise AssertionError(f"to {target}, width {width}: {error}") from None
+
+
+def _sticky(x: np.ndarray) -> np.ndarray:
+    return np.array([float((abs(int(v)) >> 12 << 12 | (0x800 if int(v) & 0xFFF else 0)) * (1 if v >= 0 else -1)) if abs(int(v)) >= 1 << 53 else float(int(v)) for v in x])
+
+
+def _once(x: np.ndarray, d: DType) -> np.ndarray:
+    """f64 to a narrow float with one rounding: through an f32 rounded to odd."""
+    with np.errstate(all="ignore"):
+        near = x.astype(np.float32)
+    bits = near.view(np.uint32).copy()
+    lost = (near != x) & ~np.isnan(x)
+    bits -= (np.abs(near.astype(np.float64)) > np.abs(x)) & lost
+    bits |= lost
+    with np.errstate(all="ignore"):
+        return bits.view(np.float32).astype(d.numpy)
+
+
+@pytest.mark.parametrize("d", [types.f64, types.f32, types.f16, types.bf16], ids=str)
+def test_reduce_precision(d: DType) -> None:
+    x = values(d, 4096)
+    for exponent, mantissa in ((5, 10), (8, 7), (4, 3), (8, 23), (11, 52), (2, 0)):
+        op = op_of("reduce_precision", [d], d, {"exponent_bits": exponent, "mantissa_bits": mantissa})
+        same(compile_op(op, 8)(x), evaluate(op, x), d)
+
+
+def test_select_and_clamp() -> None:
+    d = types.f32
+    x, y = pairs(d)
+    op = op_of("select", [types.i1, d, d], d)
+    same(compile_op(op, 8)(x > y, x, y), np.where(x > y, x, y), d)
+    op = op_of("clamp", [d, d, d], d)
+    low, high = np.minimum(x, y), np.maximum(x, y)
+    z = np.roll(x, 5)
+    same(compile_op(op, 8)(low, z, high), evaluate(op, low, z, high), d)
+
+
+def test_bitcast_keeps_bits() -> None:
+    from lane_kernels import compile_lanes
+
+    groups = (("f32", "i32", "ui32"), ("f64", "i64", "ui64", "complex<f32>"), ("f16", "bf16", "i16"), ("f8E5M2", "i8"))
+    for group in groups:
+        for a, b in itertools.permutations(group, 2):
+            source, target = DTYPES[a], DTYPES[b]
+            x = values(source)
+            if source.is_float and source.bits < 32:
+                x = np.where(np.isnan(x.astype(np.float32)), np.ones_like(x), x)
+            if target.is_float and target.bits < 32:
+                x = np.where(np.isnan(x.view(target.numpy).astype(np.float32)), np.zeros_like(x), x)
+            got = compile_lanes(lambda s, v, p=source, q=target: s.bitcast(p, q, v), [source], target, 8)(x)
+            assert got.tobytes() == x.tobytes(), (a, b)
+
+
+def test_constants_are_exact() -> None:
+    from ferrule.codegen.llvm import Builder
+    from ferrule.codegen.scalar import Scalars
+
+    s = Scalars(Builder("f", "void", []), 4)
+    assert s.const(types.f32, 0.1) == ("<4 x float>", "splat (float 0x3FB99999A0000000)")
+    assert s.const(types.i4, 9) == ("<4 x i8>", "splat (i8 -7)")
+    assert s.const(types.i32, np.arange(4, dtype=np.int32))[1] == "<i32 0, i32 1, i32 2, i32 3>"
+    assert isinstance(s.num(s.const(types.f32, 1)), Num)  # type: ignore[arg-type]
