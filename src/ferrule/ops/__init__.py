@@ -1,7 +1,19 @@
 """The ops: one place each. Importing this package registers all of them."""
 
 from ferrule.ops.definition import OPS, OpDef, define, element, lookup  # isort: skip
-from ferrule.ops import convert, elementwise, shape
+from ferrule.ops import (
+    collectives,
+    control,
+    convert,
+    elementwise,
+    indexing,
+    linalg,
+    random,
+    reduction,
+    shape,
+    sort,
+)
 
 __all__ = ["OPS", "OpDef", "define", "element", "lookup"]
-__all__ += ["convert", "elementwise", "shape"]
+__all__ += ["collectives", "control", "convert", "elementwise", "indexing"]
+__all__ += ["linalg", "random", "reduction", "shape", "sort"]

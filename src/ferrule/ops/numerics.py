@@ -123,7 +123,7 @@ def convert(x: Array, dtype: DType) -> Array:
         if d.is_float and dtype.is_int:
             return to_integer(x, dtype)
         if d.is_float and dtype.is_float:
-            return x.astype(dtype.numpy)
+            return widen(x).astype(dtype.numpy)
         return narrow(x.astype(np.uint8) if d.kind == "bool" else widen(x), dtype)
 
 

@@ -1,0 +1,150 @@
+"""Control flow, calls, tokens and tuples."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ferrule.errors import Unsupported
+from ferrule.ir import Block, Op, Tensor, Token, Tuple, Type
+from ferrule.ir.types import i1, i32, ui32
+from ferrule.ops.bodies import check_body, vectorized
+from ferrule.ops.checks import attr, declared_results, expect, operand, operand_types, operands, regions, reject
+from ferrule.ops.definition import Run, define
+
+TOKEN = np.zeros((), np.bool_)
+"""What stands for a token where values are NumPy arrays."""
+
+
+def _infer_while(op: Op) -> Sequence[Type]:
+    condition, body = regions(op, 2)
+    types = operand_types(op)
+    check_body(op, condition, types, [Tensor((), i1)], "condition")
+    check_body(op, body, types, types, "body")
+    return types
+
+
+def _while(op: Op, xs: Sequence[np.ndarray], run: Run) -> Sequence[np.ndarray]:
+    condition, body = op.regions
+    values = list(xs)
+    while bool(run(condition, values)[0]):
+        values = run(body, values)
+    return values
+
+
+def _branches(op: Op, blocks: Sequence[Block]) -> Sequence[Type]:
+    types = [r.type for r in blocks[0].results]
+    for i, block in enumerate(blocks):
+        expect(op, not block.args, f"branch {i} takes arguments", "branches use outer values directly")
+        found = [r.type for r in block.results]
+        if found != types:
+            reject(op, f"branch {i} returns ({', '.join(map(str, found))}), branch 0 ({', '.join(map(str, types))})")
+    return types
+
+
+def _infer_if(op: Op) -> Sequence[Type]:
+    expect(op, operands(op, 1)[0] == Tensor((), i1), f"the predicate is {operand(op, 0)}, not a scalar i1")
+    return _branches(op, regions(op, 2))
+
+
+def _infer_case(op: Op) -> Sequence[Type]:
+    expect(op, operands(op, 1)[0] == Tensor((), i32), f"the index is {operand(op, 0)}, not a scalar i32")
+    expect(op, bool(op.regions), "needs at least one branch")
+    return _branches(op, op.regions)
+
+
+def _case(op: Op, xs: Sequence[np.ndarray], run: Run) -> Sequence[np.ndarray]:
+    index, last = int(xs[0]), len(op.regions) - 1
+    return run(op.regions[index if 0 <= index <= last else last], [])
+
+
+def _call(op: Op, xs: Sequence[np.ndarray], run: Run) -> Sequence[np.ndarray]:
+    name = op.attrs.get("callee") or op.attrs.get("decomposition")
+    functions = getattr(run, "functions", {})
+    if name not in functions:
+        reject(op, f"calls the function {name!r}, which does not exist", f"known are {sorted(functions)}")
+    return run(functions[name].body, xs)
+
+
+def _custom_call(op: Op, xs: Sequence[np.ndarray], run: Run) -> Sequence[np.ndarray]:
+    target = attr(op, "call_target_name")
+    if target in ("Sharding", "annotate_device_placement", "LayoutConstraint"):
+        return xs
+    raise Unsupported(
+        f"custom call {target!r} has no meaning in NumPy",
+        where=op.loc,
+        why="the reference target and the constant folder evaluate StableHLO ops only",
+        fix="run the program on a target that offers this call, such as cpu",
+    )
+
+
+def _infer_map(op: Op) -> Sequence[Type]:
+    types = operands(op)
+    expect(op, bool(types), "needs at least one operand")
+    for i, t in enumerate(types):
+        expect(op, t.shape == types[0].shape, f"operand {i} is {t} and operand 0 {types[0]}", "shapes must be equal")
+    (body,) = regions(op, 1)
+    check_body(op, body, [Tensor((), t.dtype) for t in types], [], "computation")
+    expect(op, len(body.results) == 1, f"the computation returns {len(body.results)} values, not 1")
+    return [Tensor(types[0].shape, body.results[0].type.dtype)]  # type: ignore[union-attr]
+
+
+def _map(op: Op, xs: Sequence[np.ndarray], run: Run) -> Sequence[np.ndarray]:
+    return [np.array(vectorized(op.regions[0], run)(xs)[0])]
+
+
+def _infer_tuple(op: Op) -> Sequence[Type]:
+    return [Tuple(tuple(v.type for v in op.operands))]
+
+
+def _infer_get_tuple_element(op: Op) -> Sequence[Type]:
+    expect(op, len(op.operands) == 1 and isinstance(op.operands[0].type, Tuple), "takes one tuple")
+    elements, index = op.operands[0].type.elements, attr(op, "index")  # type: ignore[union-attr]
+    expect(op, 0 <= index < len(elements), f"index {index} of a tuple of {len(elements)}")
+    return [elements[index]]
+
+
+def _tuple(op: Op, xs: Sequence[np.ndarray], run: Run) -> Sequence[Any]:
+    return [tuple(xs)]
+
+
+def _infer_tokens(op: Op) -> Sequence[Type]:
+    for i, v in enumerate(op.operands):
+        expect(op, isinstance(v.type, Token), f"operand {i} is {v.type}, not a token")
+    return [Token()]
+
+
+def _infer_fusion(op: Op) -> Sequence[Type]:
+    (body,) = regions(op, 1)
+    check_body(op, body, operand_types(op), [], "fusion")
+    return [r.type for r in body.results]
+
+
+define("while", infer=_infer_while, evaluate=_while)
+define("if", infer=_infer_if, evaluate=lambda op, xs, run: run(op.regions[0 if bool(xs[0]) else 1], []))
+define("case", infer=_infer_case, evaluate=_case)
+for _name in ("call", "func.call", "composite"):
+    define(_name, infer=declared_results, evaluate=_call)
+define("custom_call", infer=declared_results, evaluate=_custom_call)
+define("map", infer=_infer_map, evaluate=_map)
+define("optimization_barrier", infer=operand_types, evaluate=lambda op, xs, run: list(xs), flops=0)
+define("after_all", infer=_infer_tokens, evaluate=lambda op, xs, run: [TOKEN], flops=0)
+define("create_token", infer=_infer_tokens, evaluate=lambda op, xs, run: [TOKEN], flops=0)
+define("tuple", infer=_infer_tuple, evaluate=_tuple, flops=0)
+define(
+    "get_tuple_element",
+    infer=_infer_get_tuple_element,
+    evaluate=lambda op, xs, run: [xs[0][op.attrs["index"]]],
+    flops=0,
+)
+for _name in ("partition_id", "replica_id"):
+    define(
+        _name,
+        infer=lambda op: [Tensor((), ui32)],
+        evaluate=lambda op, xs, run: [np.zeros((), np.uint32)],
+        flops=0,
+    )
+# Ferrule's own: the region that becomes one kernel means what its ops mean
+define("fusion", infer=_infer_fusion, evaluate=lambda op, xs, run: run(op.regions[0], xs))

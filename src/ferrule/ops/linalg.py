@@ -1,0 +1,282 @@
+"""Dense linear algebra and FFT: dot, convolution, cholesky, triangular_solve, fft."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+import numpy as np
+
+from ferrule.ir import ConvDims, DotDims, Op, Tensor, Type
+from ferrule.ir.types import DType, c64, c128, f64
+from ferrule.ops import numerics as n
+from ferrule.ops.checks import attr, axes, declared, expect, kinds, operands, per_axis, reject
+from ferrule.ops.definition import Run, define
+from ferrule.ops.reduction import window_output
+from ferrule.ops.shape import pad
+
+Arrays = Sequence[np.ndarray]
+
+
+def _wide(x: np.ndarray, out: DType) -> np.ndarray:
+    """An operand of a sum of products in the type in which the sum is computed."""
+    if out.is_complex or n.dtype_of(x).is_complex:
+        return x.astype(np.complex128)
+    if out.is_float or n.dtype_of(x).is_float:
+        return n.widen(x).astype(np.float64)
+    if out.kind == "bool":
+        return x.astype(np.int64)
+    return n.widen(x).astype(np.uint64 if out.kind == "uint" else np.int64)
+
+
+def _back(x: np.ndarray, out: DType) -> np.ndarray:
+    return np.asarray(x != 0) if out.kind == "bool" else n.narrow(x, out)
+
+
+# ---- dot ---------------------------------------------------------------------------------------------------------
+
+
+def _infer_dot_general(op: Op) -> Sequence[Type]:
+    a, b = operands(op, 2)
+    dims: DotDims = attr(op, "dot_dimension_numbers")
+    left = axes(op, "lhs dimensions", dims.lhs_batching_dimensions + dims.lhs_contracting_dimensions, a.rank)
+    right = axes(op, "rhs dimensions", dims.rhs_batching_dimensions + dims.rhs_contracting_dimensions, b.rank)
+    counts_fit = len(dims.lhs_batching_dimensions) == len(dims.rhs_batching_dimensions) and len(left) == len(right)
+    expect(op, counts_fit, f"{dims} pairs unequal numbers of dimensions")
+    for i, j in zip(left, right, strict=True):
+        expect(op, a.shape[i] == b.shape[j], f"dimension {i} of {a} and dimension {j} of {b} are joined but differ")
+    shape = [a.shape[i] for i in dims.lhs_batching_dimensions]
+    shape += [s for i, s in enumerate(a.shape) if i not in left]
+    shape += [s for i, s in enumerate(b.shape) if i not in right]
+    return [Tensor(tuple(shape), declared(op).dtype)]
+
+
+def _dot_general(op: Op, xs: Arrays, run: Run) -> Arrays:
+    dims: DotDims = op.attrs["dot_dimension_numbers"]
+    return [dot(xs[0], xs[1], dims, declared(op).dtype)]
+
+
+def dot(a: np.ndarray, b: np.ndarray, dims: DotDims, out: DType) -> np.ndarray:
+    """The product over the contracting dimensions: (batch, free of a, free of b)."""
+    lb, rb = dims.lhs_batching_dimensions, dims.rhs_batching_dimensions
+    lc, rc = dims.lhs_contracting_dimensions, dims.rhs_contracting_dimensions
+    lf = [i for i in range(a.ndim) if i not in lb and i not in lc]
+    rf = [i for i in range(b.ndim) if i not in rb and i not in rc]
+    batch, rows, columns = [a.shape[i] for i in lb], [a.shape[i] for i in lf], [b.shape[i] for i in rf]
+    depth = prod(a.shape[i] for i in lc)
+    left = _wide(a, out).transpose([*lb, *lf, *lc]).reshape(prod(batch), prod(rows), depth)
+    right = _wide(b, out).transpose([*rb, *rc, *rf]).reshape(prod(batch), depth, prod(columns))
+    with n.silent():
+        return _back(np.matmul(left, right).reshape([*batch, *rows, *columns]), out)
+
+
+def _plain_dot(rank_a: int, rank_b: int) -> DotDims:
+    return DotDims((), (), (rank_a - 1,), (0,))
+
+
+def _infer_dot(op: Op) -> Sequence[Type]:
+    a, b = operands(op, 2)
+    expect(op, 1 <= a.rank <= 2 and 1 <= b.rank <= 2, f"takes vectors and matrices, got {a} and {b}")
+    expect(op, a.shape[-1] == b.shape[0], f"{a} and {b} do not fit")
+    return [Tensor((*a.shape[:-1], *b.shape[1:]), declared(op).dtype)]
+
+
+# ---- convolution -------------------------------------------------------------------------------------------------
+
+
+def _conv_attrs(op: Op, spatial: int) -> tuple[tuple, tuple, tuple, tuple, tuple]:
+    strides, padding = per_axis(op, "window_strides", spatial, 1), per_axis(op, "padding", spatial, (0, 0))
+    base, dilation = per_axis(op, "lhs_dilation", spatial, 1), per_axis(op, "rhs_dilation", spatial, 1)
+    for name, values in (("window_strides", strides), ("lhs_dilation", base), ("rhs_dilation", dilation)):
+        expect(op, all(v >= 1 for v in values), f"{name} = {values} must be 1 or more")
+    return strides, padding, base, dilation, per_axis(op, "window_reversal", spatial, False)
+
+
+def _infer_convolution(op: Op) -> Sequence[Type]:
+    x, k = operands(op, 2)
+    dims: ConvDims = attr(op, "dimension_numbers")
+    spatial = len(dims.input_spatial_dimensions)
+    expect(op, x.rank == k.rank == spatial + 2, f"{x} and {k} must have rank {spatial + 2}")
+    axes(op, "input dimensions",
+         (dims.input_batch_dimension, dims.input_feature_dimension, *dims.input_spatial_dimensions), x.rank)  # fmt: skip
+    axes(op, "kernel dimensions", (dims.kernel_input_feature_dimension, dims.kernel_output_feature_dimension,
+                                   *dims.kernel_spatial_dimensions), k.rank)  # fmt: skip
+    places = (dims.output_batch_dimension, dims.output_feature_dimension, *dims.output_spatial_dimensions)
+    axes(op, "output dimensions", places, x.rank)
+    groups, batches = attr(op, "feature_group_count", 1), attr(op, "batch_group_count", 1)
+    features, outputs = x.shape[dims.input_feature_dimension], k.shape[dims.kernel_output_feature_dimension]
+    count = x.shape[dims.input_batch_dimension]
+    expect(op, groups >= 1 and batches >= 1 and min(groups, batches) == 1,
+           f"feature_group_count = {groups} and batch_group_count = {batches}", "one of them must be 1")  # fmt: skip
+    expect(op, k.shape[dims.kernel_input_feature_dimension] * groups == features,
+           f"{features} input features in {groups} groups do not fit the kernel {k}")  # fmt: skip
+    expect(op, outputs % groups == 0 and outputs % batches == 0 and count % batches == 0,
+           f"{outputs} output features or {count} images do not divide into the groups")  # fmt: skip
+    strides, padding, base, dilation, _ = _conv_attrs(op, spatial)
+    size = [x.shape[d] for d in dims.input_spatial_dimensions]
+    window = [k.shape[d] for d in dims.kernel_spatial_dimensions]
+    shape = [0] * x.rank
+    values = (count // batches, outputs, *window_output(size, window, strides, base, dilation, padding))
+    for place, value in zip(places, values, strict=True):
+        shape[place] = value
+    return [Tensor(tuple(shape), declared(op).dtype)]
+
+
+def _convolution(op: Op, xs: Arrays, run: Run) -> Arrays:
+    dims: ConvDims = op.attrs["dimension_numbers"]
+    out = declared(op)
+    spatial = len(dims.input_spatial_dimensions)
+    strides, padding, base, dilation, reversal = _conv_attrs(op, spatial)
+    groups, batches = attr(op, "feature_group_count", 1), attr(op, "batch_group_count", 1)
+    x = _wide(xs[0], out.dtype).transpose(
+        [dims.input_batch_dimension, dims.input_feature_dimension, *dims.input_spatial_dimensions]
+    )
+    k = _wide(xs[1], out.dtype).transpose(
+        [dims.kernel_output_feature_dimension, dims.kernel_input_feature_dimension, *dims.kernel_spatial_dimensions]
+    )
+    k = np.flip(k, [2 + i for i in range(spatial) if reversal[i]])
+    nothing = [0, 0]
+    x = pad(x, np.zeros((), x.dtype), nothing + [p[0] for p in padding], nothing + [p[1] for p in padding],
+            nothing + [b - 1 for b in base])  # fmt: skip
+    window = k.shape[2:]
+    size = window_output(x.shape[2:], window, strides, (1,) * spatial, dilation, ((0, 0),) * spatial)
+    count, outputs = x.shape[0] // batches, k.shape[0]
+    parts = max(groups, batches)
+    per = outputs // parts
+    depth = x.shape[1] // groups
+    total = np.zeros((count, outputs, *size), x.dtype)
+    with n.silent():
+        for offset in np.ndindex(*window):
+            cut = tuple(
+                slice(o * d, o * d + max(s - 1, 0) * t + 1, t)
+                for o, d, s, t in zip(offset, dilation, size, strides, strict=True)
+            )
+            view = x[(slice(None), slice(None), *cut)] if 0 not in size else x[..., :0].reshape(*x.shape[:2], *size)
+            for g in range(parts):
+                rows = view[:, g * depth : (g + 1) * depth] if groups > 1 else view[g * count : (g + 1) * count]
+                taps = k[(slice(g * per, (g + 1) * per), slice(None), *offset)]
+                total[:, g * per : (g + 1) * per] += np.moveaxis(np.tensordot(rows, taps, ((1,), (1,))), -1, 1)
+    result = _back(total, out.dtype)
+    order = [0] * (spatial + 2)
+    places = (dims.output_batch_dimension, dims.output_feature_dimension, *dims.output_spatial_dimensions)
+    for i, place in enumerate(places):
+        order[place] = i
+    return [result.transpose(order)]
+
+
+# ---- factorizations ----------------------------------------------------------------------------------------------
+
+
+def _square(op: Op, t: Tensor) -> None:
+    expect(op, t.rank >= 2 and t.shape[-1] == t.shape[-2], f"{t} is not a stack of square matrices")
+
+
+def _infer_cholesky(op: Op) -> Sequence[Type]:
+    (t,) = operands(op, 1)
+    kinds(op, "fc", t)
+    _square(op, t)
+    return [t]
+
+
+def _cholesky(op: Op, xs: Arrays, run: Run) -> Arrays:
+    lower, d = attr(op, "lower", False), n.dtype_of(xs[0])
+    a = xs[0].astype(np.complex128 if d.is_complex else np.float64)
+    if not lower:
+        a = np.conj(np.swapaxes(a, -1, -2))
+    size = a.shape[-1]
+    out = np.zeros_like(a)
+    with n.silent():
+        for j in range(size):
+            row = out[..., j, :j]
+            pivot = a[..., j, j].real - np.sum(np.abs(row) ** 2, axis=-1)
+            # a pivot that is not positive makes the whole matrix NaN, as XLA reports failure
+            diagonal = np.sqrt(np.where(pivot > 0, pivot, np.nan))
+            out[..., j, j] = diagonal
+            column = a[..., j + 1 :, j] - np.einsum("...ik,...k->...i", out[..., j + 1 :, :j], np.conj(row))
+            out[..., j + 1 :, j] = column / diagonal[..., None]
+    failed = np.isnan(out).any(axis=(-1, -2), keepdims=True) if size else np.zeros((*a.shape[:-2], 1, 1), bool)
+    out = np.where(failed, np.nan, out)
+    if not lower:
+        out = np.conj(np.swapaxes(out, -1, -2))
+    return [n.narrow(out, d)]
+
+
+def _infer_triangular_solve(op: Op) -> Sequence[Type]:
+    a, b = operands(op, 2)
+    kinds(op, "fc", a, b)
+    _square(op, a)
+    left = attr(op, "left_side", True)
+    side = -2 if left else -1
+    fits = a.dtype == b.dtype and b.rank == a.rank and b.shape[:-2] == a.shape[:-2] and b.shape[side] == a.shape[-1]
+    expect(op, fits, f"{a} and {b} do not fit with left_side = {left}")
+    return [b]
+
+
+def _triangular_solve(op: Op, xs: Arrays, run: Run) -> Arrays:
+    d = n.dtype_of(xs[0])
+    a, b = (x.astype(np.complex128 if d.is_complex else np.float64) for x in xs)
+    left, lower = attr(op, "left_side", True), attr(op, "lower", True)
+    transpose = attr(op, "transpose_a", "NO_TRANSPOSE")
+    a = np.tril(a) if lower else np.triu(a)
+    if transpose != "NO_TRANSPOSE":
+        a, lower = np.swapaxes(a, -1, -2), not lower
+    if transpose == "ADJOINT":
+        a = np.conj(a)
+    if not left:
+        a, b, lower = np.swapaxes(a, -1, -2), np.swapaxes(b, -1, -2), not lower
+    size = a.shape[-1]
+    x = np.zeros_like(b)
+    with n.silent():
+        for i in range(size) if lower else reversed(range(size)):
+            known = slice(0, i) if lower else slice(i + 1, size)
+            row = b[..., i, :] - np.einsum("...k,...kj->...j", a[..., i, known], x[..., known, :])
+            x[..., i, :] = row if attr(op, "unit_diagonal", False) else row / a[..., i, i][..., None]
+    return [n.narrow(x if left else np.swapaxes(x, -1, -2), d)]
+
+
+# ---- fft ---------------------------------------------------------------------------------------------------------
+
+
+def _infer_fft(op: Op) -> Sequence[Type]:
+    (t,) = operands(op, 1)
+    kind, length = attr(op, "fft_type"), tuple(attr(op, "fft_length"))
+    expect(op, 1 <= len(length) <= min(3, t.rank), f"fft_length = {length} for {t}", "one to three dimensions")
+    kinds(op, "f" if kind == "RFFT" else "c", t)
+    last = t.shape[-len(length) :]
+    if kind in ("FFT", "IFFT"):
+        expect(op, last == length, f"fft_length = {length} differs from the last dimensions of {t}")
+        return [t]
+    if kind == "RFFT":
+        expect(op, last == length, f"fft_length = {length} differs from the last dimensions of {t}")
+        half = length[-1] // 2 + 1 if length[-1] else 0
+        return [Tensor((*t.shape[:-1], half), c128 if t.dtype == f64 else c64)]
+    if kind == "IRFFT":
+        half = length[-1] // 2 + 1 if length[-1] else 0
+        expect(op, last[:-1] == length[:-1] and last[-1] == half, f"fft_length = {length} does not fit {t}")
+        return [Tensor((*t.shape[:-1], length[-1]), t.dtype.part)]
+    reject(op, f"fft_type {kind!r} is unknown", "it is FFT, IFFT, RFFT or IRFFT")
+
+
+def _fft(op: Op, xs: Arrays, run: Run) -> Arrays:
+    x, kind, length = xs[0], op.attrs["fft_type"], tuple(op.attrs["fft_length"])
+    out = _infer_fft(op)[0]
+    assert isinstance(out, Tensor)
+    if out.size == 0 or 0 in x.shape:
+        return [np.zeros(out.shape, out.dtype.numpy)]
+    along = range(x.ndim - len(length), x.ndim)
+    wide = x.astype(np.float64 if kind == "RFFT" else np.complex128)
+    call = {"FFT": np.fft.fftn, "IFFT": np.fft.ifftn, "RFFT": np.fft.rfftn, "IRFFT": np.fft.irfftn}[kind]
+    with n.silent():
+        return [n.narrow(call(wide, s=length, axes=tuple(along)), out.dtype)]
+
+
+define("dot_general", infer=_infer_dot_general, evaluate=_dot_general)
+define(
+    "dot",
+    infer=_infer_dot,
+    evaluate=lambda op, xs, run: [dot(*xs, _plain_dot(xs[0].ndim, xs[1].ndim), declared(op).dtype)],
+)
+define("convolution", infer=_infer_convolution, evaluate=_convolution)
+define("cholesky", infer=_infer_cholesky, evaluate=_cholesky)
+define("triangular_solve", infer=_infer_triangular_solve, evaluate=_triangular_solve)
+define("fft", infer=_infer_fft, evaluate=_fft)
