@@ -103,6 +103,7 @@ Result<std::unique_ptr<Prepared>> PrepareConv(const CallDesc& call) {
   if (s.output_elements == 0 || s.input_elements == 0 || s.kernel_elements == 0) {
     return std::unique_ptr<Prepared>(new ZeroFill(s.output_elements * SizeOf(s.output_type)));
   }
+  if (auto fast = OneDnnConv(s)) return fast;
   return GeneralConv(s);
 }
 

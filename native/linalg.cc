@@ -76,6 +76,9 @@ bool Factor(T* a, int64_t n, bool lower, PotrfRoutine<T> potrf) {
   if (potrf && n > kOwnBelow && n <= INT_MAX) {
     int size = static_cast<int>(n), info = 0;
     potrf(lower ? "U" : "L", &size, a, &size, &info);
+    for (int64_t i = 0; i < n && info == 0; ++i) {
+      if (std::isnan(RealOf(a[i * n + i]))) info = 1;  // OpenBLAS takes a NaN for a pivot
+    }
     return info == 0;
   }
   if (lower) return OwnCholeskyLower(a, n);

@@ -1,0 +1,253 @@
+// Convolutions through oneDNN. One StableHLO convolution covers what oneDNN calls three things:
+//   forward         no input dilation;
+//   backward data   input dilation > 1 (transposed convolutions, gradients of strided ones);
+//   backward weights  the "kernel" is larger than the result: gradients of kernels, as JAX writes them.
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "conv.h"
+#include "onednn.h"
+
+namespace ferrule {
+namespace {
+
+using Dims = std::vector<int64_t>;
+
+// Copies a kernel with some of its spatial dimensions turned around; the layout stays.
+class TurnKernel : public DnnlPreparation {
+ public:
+  TurnKernel(const ConvShape& shape, std::vector<bool> turn) : s_(shape), turn_(std::move(turn)) {}
+  int64_t Bytes() const override { return s_.kernel_elements * SizeOf(s_.kernel_type); }
+  void Run(const void* from, void* to) const override {
+    if (SizeOf(s_.kernel_type) == 4) {
+      Turn(static_cast<const uint32_t*>(from), static_cast<uint32_t*>(to), 0, 0, 0);
+    } else {
+      Turn(static_cast<const uint16_t*>(from), static_cast<uint16_t*>(to), 0, 0, 0);
+    }
+  }
+
+ private:
+  template <class T>
+  void Turn(const T* from, T* to, size_t d, int64_t at, int64_t turned) const {
+    if (d < s_.windows.size()) {
+      const ConvWindow& w = s_.windows[d];
+      for (int64_t t = 0; t < w.kernel; ++t) {
+        int64_t other = turn_[d] ? w.kernel - 1 - t : t;
+        Turn(from, to, d + 1, at + t * w.kernel_stride, turned + other * w.kernel_stride);
+      }
+      return;
+    }
+    // The faster one of the two feature dimensions inside.
+    int64_t n = s_.kernel_features, m = s_.output_features, ns = s_.kernel_input_stride, ms = s_.kernel_output_stride;
+    if (ms > ns) std::swap(n, m), std::swap(ns, ms);
+    for (int64_t i = 0; i < n; ++i) {
+      for (int64_t j = 0; j < m; ++j) to[turned + i * ns + j * ms] = from[at + i * ns + j * ms];
+    }
+  }
+
+  ConvShape s_;
+  std::vector<bool> turn_;
+};
+
+// One tensor as oneDNN sees it.
+struct Tensor {
+  Element type;
+  Dims dims, strides;
+
+  void Add(int64_t size, int64_t stride) {
+    dims.push_back(size);
+    strides.push_back(stride);
+  }
+  // Channels innermost: the layout that oneDNN's fast kernels take as it is.
+  bool ChannelsLast() const { return strides[1] == 1 || dims[1] == 1; }
+};
+
+struct Geometry {
+  Tensor source, weights, destination;
+  Dims strides, dilations, pad_low, pad_high;
+};
+
+// oneDNN wants a padding at the end that makes its formula for the output size come out; a stride leaves a choice.
+bool PadHigh(int64_t source, int64_t kernel, int64_t destination, int64_t stride, int64_t dilation, int64_t low,
+             int64_t* high) {
+  int64_t least = (destination - 1) * stride - source + (kernel - 1) * dilation + 1 - low;
+  *high = std::max<int64_t>(0, least);
+  return low >= 0 && *high - least < stride;
+}
+
+enum class Kind { kForward, kBackwardData, kBackwardWeights };
+
+bool Describe(const ConvShape& s, Kind kind, Geometry* g) {
+  int64_t groups = s.groups();
+  g->source.type = kind == Kind::kBackwardData ? s.output_type : s.input_type;
+  g->weights.type = kind == Kind::kBackwardWeights ? s.output_type : s.kernel_type;
+  g->destination.type = kind == Kind::kForward        ? s.output_type
+                        : kind == Kind::kBackwardData ? s.input_type
+                                                      : s.kernel_type;
+  auto add_groups = [&](int64_t stride) {
+    if (groups > 1) g->weights.Add(groups, stride);
+  };
+  switch (kind) {
+    case Kind::kForward:
+      g->source.Add(s.input_batch, s.input_batch_stride);
+      g->source.Add(s.input_features, s.input_feature_stride);
+      add_groups(s.group_outputs() * s.kernel_output_stride);
+      g->weights.Add(s.group_outputs(), s.kernel_output_stride);
+      g->weights.Add(s.kernel_features, s.kernel_input_stride);
+      g->destination.Add(s.output_batch, s.output_batch_stride);
+      g->destination.Add(s.output_features, s.output_feature_stride);
+      break;
+    case Kind::kBackwardData:
+      g->source.Add(s.output_batch, s.output_batch_stride);
+      g->source.Add(s.output_features, s.output_feature_stride);
+      add_groups(s.group_outputs() * s.kernel_output_stride);
+      g->weights.Add(s.kernel_features, s.kernel_input_stride);
+      g->weights.Add(s.group_outputs(), s.kernel_output_stride);
+      g->destination.Add(s.input_batch, s.input_batch_stride);
+      g->destination.Add(s.input_features, s.input_feature_stride);
+      break;
+    case Kind::kBackwardWeights:
+      g->source.Add(s.input_features, s.input_feature_stride);
+      g->source.Add(s.input_batch, s.input_batch_stride);
+      add_groups(s.group_outputs() * s.output_feature_stride);
+      g->weights.Add(s.group_outputs(), s.output_feature_stride);
+      g->weights.Add(s.output_batch, s.output_batch_stride);
+      g->destination.Add(s.kernel_features, s.kernel_input_stride);
+      g->destination.Add(s.output_features, s.kernel_output_stride);
+      break;
+  }
+  for (const ConvWindow& w : s.windows) {
+    int64_t low, high, stride, dilation;
+    bool fits;
+    switch (kind) {
+      case Kind::kForward:
+        g->source.Add(w.input, w.input_stride);
+        g->weights.Add(w.kernel, w.kernel_stride);
+        g->destination.Add(w.output, w.output_stride);
+        stride = w.stride, dilation = w.kernel_dilation, low = w.pad_low;
+        fits = w.input_dilation == 1 && PadHigh(w.input, w.kernel, w.output, stride, dilation, low, &high);
+        break;
+      case Kind::kBackwardData:
+        g->source.Add(w.output, w.output_stride);
+        g->weights.Add(w.kernel, w.kernel_stride);
+        g->destination.Add(w.input, w.input_stride);
+        stride = w.input_dilation, dilation = w.kernel_dilation;
+        low = (w.kernel - 1) * w.kernel_dilation - w.pad_low;
+        fits = w.stride == 1 && PadHigh(w.output, w.kernel, w.input, stride, dilation, low, &high);
+        break;
+      default:
+        g->source.Add(w.input, w.input_stride);
+        g->weights.Add(w.output, w.output_stride);
+        g->destination.Add(w.kernel, w.kernel_stride);
+        stride = w.kernel_dilation, dilation = w.stride, low = w.pad_low;
+        fits = w.input_dilation == 1 && PadHigh(w.input, w.output, w.kernel, stride, dilation, low, &high);
+    }
+    if (!fits) return false;
+    g->strides.push_back(stride);
+    g->dilations.push_back(dilation - 1);
+    g->pad_low.push_back(low);
+    g->pad_high.push_back(high);
+  }
+  return true;
+}
+
+std::unique_ptr<Prepared> Make(const OneDnn& dnnl, const ConvShape& s, Kind kind) {
+  Geometry g;
+  if (!Describe(s, kind, &g)) return nullptr;
+  // oneDNN's kernels take the images as they are when channels are innermost; weights always go to its own layout.
+  bool last = g.source.ChannelsLast() && g.destination.ChannelsLast();
+  auto image = [&](const Tensor& t) {
+    return last ? StridedDesc(dnnl, t.type, t.dims, t.strides) : AnyDesc(dnnl, t.type, t.dims);
+  };
+  DnnlOwner source = image(g.source), destination = image(g.destination);
+  DnnlOwner weights = AnyDesc(dnnl, g.weights.type, g.weights.dims);
+  if (!source || !weights || !destination) return nullptr;
+  DnnlObject desc = nullptr, forward = nullptr;
+  const int64_t *strides = g.strides.data(), *dilations = g.dilations.data();
+  const int64_t *low = g.pad_low.data(), *high = g.pad_high.data();
+  int prop = kind == Kind::kForward ? OneDnn::kForwardInference : OneDnn::kForwardTraining;
+  int status;
+  if (kind == Kind::kForward) {
+    status = dnnl.convolution_forward_primitive_desc_create(&desc, dnnl.engine, prop, OneDnn::kDirect, source.get(),
+                                                            weights.get(), nullptr, destination.get(), strides,
+                                                            dilations, low, high, dnnl.attributes);
+  } else {
+    // The backward primitives ask for the forward one as a hint. Its types must be a forward's: the gradient's type may
+    // be the wider one.
+    DnnlOwner forward_source = AnyDesc(dnnl, s.kernel_type, g.source.dims);
+    DnnlOwner forward_weights = AnyDesc(dnnl, s.kernel_type, g.weights.dims);
+    DnnlOwner forward_destination = AnyDesc(dnnl, s.kernel_type, g.destination.dims);
+    if (dnnl.convolution_forward_primitive_desc_create(&forward, dnnl.engine, prop, OneDnn::kDirect,
+                                                       forward_source.get(), forward_weights.get(), nullptr,
+                                                       forward_destination.get(), strides, dilations, low, high,
+                                                       dnnl.attributes) != 0) {
+      return nullptr;
+    }
+    DnnlOwner hint(forward, dnnl.primitive_desc_destroy);
+    if (kind == Kind::kBackwardData) {
+      status = dnnl.convolution_backward_data_primitive_desc_create(&desc, dnnl.engine, OneDnn::kDirect, source.get(),
+                                                                    weights.get(), destination.get(), strides,
+                                                                    dilations, low, high, forward, dnnl.attributes);
+    } else {
+      status = dnnl.convolution_backward_weights_primitive_desc_create(
+          &desc, dnnl.engine, OneDnn::kDirect, source.get(), weights.get(), nullptr, destination.get(), strides,
+          dilations, low, high, forward, dnnl.attributes);
+    }
+  }
+  if (status != 0) return nullptr;
+  DnnlOwner owner(desc, dnnl.primitive_desc_destroy);
+  auto layout = [&](const Tensor& t) { return StridedDesc(dnnl, t.type, t.dims, t.strides); };
+  DnnlOwner source_layout = layout(g.source), weights_layout = layout(g.weights), to_layout = layout(g.destination);
+  if (!source_layout || !weights_layout || !to_layout) return nullptr;
+  // Backward data runs over the kernel from its end, the others from its begin.
+  std::vector<bool> turn;
+  for (const ConvWindow& w : s.windows) turn.push_back(w.kernel > 1 && w.reversed != (kind == Kind::kBackwardData));
+  std::unique_ptr<DnnlPreparation> preparation;
+  if (std::find(turn.begin(), turn.end(), true) != turn.end()) {
+    if (kind == Kind::kBackwardWeights) return nullptr;  // never written so; the general path knows it
+    preparation = std::make_unique<TurnKernel>(s, std::move(turn));
+  }
+  DnnlTensor a{std::move(source_layout), OneDnn::kSourceArg, OneDnn::kSourceMd};
+  DnnlTensor w{std::move(weights_layout), OneDnn::kWeightsArg, OneDnn::kWeightsMd};
+  DnnlTensor b{std::move(to_layout), OneDnn::kDestinationArg, OneDnn::kDestinationMd};
+  auto differential = [](DnnlTensor& t, int argument, int query) { t.argument = argument, t.query = query; };
+  switch (kind) {
+    case Kind::kForward:
+      return DnnlCall(dnnl, std::move(owner), std::move(a), std::move(w), std::move(b), std::move(preparation));
+    case Kind::kBackwardData:
+      differential(a, OneDnn::kDiffSourceArg, OneDnn::kDiffSourceMd);
+      differential(b, OneDnn::kDiffDestinationArg, OneDnn::kDiffDestinationMd);
+      return DnnlCall(dnnl, std::move(owner), std::move(b), std::move(w), std::move(a), std::move(preparation));
+    default:
+      differential(w, OneDnn::kDiffWeightsArg, OneDnn::kDiffWeightsMd);
+      differential(b, OneDnn::kDiffDestinationArg, OneDnn::kDiffDestinationMd);
+      return DnnlCall(dnnl, std::move(owner), std::move(a), std::move(b), std::move(w));
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<Prepared> OneDnnConv(const ConvShape& s) {
+  size_t rank = s.windows.size();
+  if (rank < 1 || rank > 3) return nullptr;
+  bool f32 = s.input_type == Element::kF32 && s.output_type == Element::kF32;
+  bool bf16 = s.input_type == Element::kBF16 && (s.output_type == Element::kBF16 || s.output_type == Element::kF32);
+  if ((!f32 && !bf16) || s.kernel_type != s.input_type) return nullptr;
+  const OneDnn* dnnl = OneDnn::Get();
+  if (!dnnl) return nullptr;
+  bool dilated = false;
+  double kernel = 1, output = 1;
+  for (const ConvWindow& w : s.windows) {
+    dilated = dilated || w.input_dilation > 1;
+    kernel *= static_cast<double>(w.kernel);
+    output *= static_cast<double>(w.output);
+  }
+  if (dilated) return s.batch_groups == 1 ? Make(*dnnl, s, Kind::kBackwardData) : nullptr;
+  if (s.feature_groups == 1 && (s.batch_groups > 1 || kernel > output)) {
+    if (auto made = Make(*dnnl, s, Kind::kBackwardWeights)) return made;
+  }
+  return s.batch_groups == 1 ? Make(*dnnl, s, Kind::kForward) : nullptr;
+}
+
+}  // namespace ferrule

@@ -1,0 +1,301 @@
+#include "onednn.h"
+
+#include <dlfcn.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <mutex>
+
+#include "program.h"
+#include "thread_pool.h"
+
+namespace ferrule {
+namespace {
+
+void Say(const std::string& text) {
+  const char* level = std::getenv("FERRULE_DEBUG");
+  if (level && std::atoi(level) >= 1) std::fprintf(stderr, "ferrule: %s\n", text.c_str());
+}
+
+// Opens libdnnl and finds every function; null, with the reason said, when something is missing.
+const OneDnn* Open(const std::string& path) {
+  // GNU OpenMP reads its settings when it is loaded. Its threads would spin for milliseconds after each parallel region
+  // and keep the cores from Ferrule's own threads; the user's setting, if any, stays.
+  setenv("GOMP_SPINCOUNT", "2000", 0);
+  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (!library) {
+    // The wheel does not bring libgomp.so.1, which it needs: take one from its folder if the system has none.
+    std::string beside = path.substr(0, path.rfind('/') + 1) + "libgomp.so.1";
+    std::string reason = dlerror();
+    if (dlopen(beside.c_str(), RTLD_NOW | RTLD_GLOBAL)) library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (!library) {
+      Say("oneDNN is not used: " + reason + "; it needs libgomp.so.1 (Debian and Ubuntu: apt install libgomp1)");
+      return nullptr;
+    }
+  }
+  static OneDnn dnnl;
+  const char* missing = nullptr;
+  auto find = [&]<class F>(F& function, const char* name) {
+    function = reinterpret_cast<F>(dlsym(library, name));
+    if (!function) missing = name;
+  };
+#define FERRULE_FIND(name) find(dnnl.name, "dnnl_" #name)
+  FERRULE_FIND(primitive_create);
+  FERRULE_FIND(primitive_destroy);
+  FERRULE_FIND(primitive_desc_destroy);
+  FERRULE_FIND(primitive_execute);
+  FERRULE_FIND(primitive_desc_query_md);
+  FERRULE_FIND(primitive_desc_query);
+  FERRULE_FIND(memory_desc_create_with_strides);
+  FERRULE_FIND(memory_desc_create_with_tag);
+  FERRULE_FIND(memory_desc_destroy);
+  FERRULE_FIND(memory_desc_clone);
+  FERRULE_FIND(memory_desc_equal);
+  FERRULE_FIND(memory_desc_get_size);
+  FERRULE_FIND(memory_create);
+  FERRULE_FIND(memory_destroy);
+  FERRULE_FIND(stream_create);
+  FERRULE_FIND(stream_destroy);
+  FERRULE_FIND(stream_wait);
+  FERRULE_FIND(engine_create);
+  FERRULE_FIND(primitive_attr_create);
+  FERRULE_FIND(primitive_attr_destroy);
+  FERRULE_FIND(primitive_attr_set_scratchpad_mode);
+  FERRULE_FIND(reorder_primitive_desc_create);
+  FERRULE_FIND(matmul_primitive_desc_create);
+  FERRULE_FIND(convolution_forward_primitive_desc_create);
+  FERRULE_FIND(convolution_backward_data_primitive_desc_create);
+  FERRULE_FIND(convolution_backward_weights_primitive_desc_create);
+#undef FERRULE_FIND
+  find(dnnl.set_omp_threads, "omp_set_num_threads");
+  if (missing) {
+    Say("oneDNN is not used: " + path + " has no function " + missing + " (Ferrule needs oneDNN 3.x with OpenMP)");
+    return nullptr;
+  }
+  constexpr int kCpu = 1, kUserScratchpad = 1;
+  if (dnnl.engine_create(&dnnl.engine, kCpu, 0) != 0 || dnnl.primitive_attr_create(&dnnl.attributes) != 0 ||
+      dnnl.primitive_attr_set_scratchpad_mode(dnnl.attributes, kUserScratchpad) != 0) {
+    Say("oneDNN is not used: it cannot make an engine for this CPU");
+    return nullptr;
+  }
+  return &dnnl;
+}
+
+// OpenMP keeps the number of threads per calling thread.
+void UsePoolSize(const OneDnn& dnnl) {
+  static thread_local bool done = false;
+  if (!done) dnnl.set_omp_threads(ThreadPool::Global().threads());
+  done = true;
+}
+
+}  // namespace
+
+const OneDnn* OneDnn::Get() {
+  static std::mutex mutex;
+  static const OneDnn* opened = nullptr;
+  static bool tried = false;
+  std::lock_guard lock(mutex);
+  if (!tried) {
+    std::string path = GetPath("path.dnnl");
+    if (path.empty()) return nullptr;  // it may still be handed over
+    tried = true;
+    opened = Open(path);
+  }
+  if (opened) UsePoolSize(*opened);
+  return opened;
+}
+
+int OneDnn::TypeOf(Element e) {
+  switch (e) {
+    case Element::kF16:
+      return 1;
+    case Element::kBF16:
+      return 2;
+    case Element::kF32:
+      return 3;
+    case Element::kS32:
+      return 4;
+    case Element::kS8:
+      return 5;
+    case Element::kU8:
+      return 6;
+    default:
+      return 0;
+  }
+}
+
+DnnlOwner StridedDesc(const OneDnn& dnnl, Element type, const std::vector<int64_t>& dims,
+                      const std::vector<int64_t>& strides) {
+  DnnlObject desc = nullptr;
+  int rank = static_cast<int>(dims.size());
+  if (dnnl.memory_desc_create_with_strides(&desc, rank, dims.data(), OneDnn::TypeOf(type), strides.data()) != 0) {
+    return {};
+  }
+  return {desc, dnnl.memory_desc_destroy};
+}
+
+DnnlOwner AnyDesc(const OneDnn& dnnl, Element type, const std::vector<int64_t>& dims) {
+  DnnlObject desc = nullptr;
+  int rank = static_cast<int>(dims.size());
+  if (dnnl.memory_desc_create_with_tag(&desc, rank, dims.data(), OneDnn::TypeOf(type), OneDnn::kTagAny) != 0) return {};
+  return {desc, dnnl.memory_desc_destroy};
+}
+
+namespace {
+
+struct Primitive {
+  DnnlOwner primitive, scratchpad;  // the scratchpad's descriptor
+};
+
+Primitive MakePrimitive(const OneDnn& dnnl, DnnlObject desc) {
+  Primitive made;
+  DnnlObject primitive = nullptr, scratchpad = nullptr;
+  if (dnnl.primitive_create(&primitive, desc) != 0) return made;
+  made.primitive = DnnlOwner(primitive, dnnl.primitive_destroy);
+  if (DnnlObject md = dnnl.primitive_desc_query_md(desc, OneDnn::kScratchpadMd, 0); md && dnnl.memory_desc_get_size(md)) {
+    dnnl.memory_desc_clone(&scratchpad, md);
+    made.scratchpad = DnnlOwner(scratchpad, dnnl.memory_desc_destroy);
+  }
+  return made;
+}
+
+class Call : public Prepared {
+ public:
+  struct Side {
+    DnnlOwner outside, inside;  // layouts in Ferrule's buffer and in the primitive; equal if `reorder` is empty
+    Primitive reorder;
+    bool reorders = false;
+    int argument = 0;
+  };
+
+  explicit Call(const OneDnn& dnnl) : dnnl_(dnnl) {}
+
+  // Sets up a side, with a reorder if needed; false when there is none.
+  bool AddSide(DnnlObject desc, DnnlTensor tensor, bool result) {
+    Side side;
+    DnnlObject inside = nullptr, md = dnnl_.primitive_desc_query_md(desc, tensor.query, 0);
+    if (!md || dnnl_.memory_desc_clone(&inside, md) != 0) return false;
+    side.inside = DnnlOwner(inside, dnnl_.memory_desc_destroy);
+    side.outside = std::move(tensor.layout);
+    side.argument = tensor.argument;
+    side.reorders = !dnnl_.memory_desc_equal(side.inside.get(), side.outside.get());
+    if (side.reorders) {
+      DnnlObject reorder = nullptr;
+      const DnnlOwner &from = result ? side.inside : side.outside, &to = result ? side.outside : side.inside;
+      if (dnnl_.reorder_primitive_desc_create(&reorder, from.get(), dnnl_.engine, to.get(), dnnl_.engine,
+                                              dnnl_.attributes) != 0) {
+        return false;
+      }
+      DnnlOwner owner(reorder, dnnl_.primitive_desc_destroy);
+      side.reorder = MakePrimitive(dnnl_, reorder);
+      if (!side.reorder.primitive) return false;
+    }
+    sides_.push_back(std::move(side));
+    return true;
+  }
+
+  bool SetPrimitive(DnnlObject desc) {
+    primitive_ = MakePrimitive(dnnl_, desc);
+    return static_cast<bool>(primitive_.primitive);
+  }
+  void SetPreparation(std::unique_ptr<DnnlPreparation> preparation) { preparation_ = std::move(preparation); }
+
+  Status Run(void* const* operands, void* const* results, ExecContext& context) const override {
+    UsePoolSize(dnnl_);
+    DnnlObject stream = nullptr;
+    if (dnnl_.stream_create(&stream, dnnl_.engine, 1) != 0) return Internal("oneDNN cannot make a stream");
+    DnnlOwner owner(stream, dnnl_.stream_destroy);
+    void* data[3] = {operands[0], operands[1], results[0]};
+    if (preparation_) {
+      void* prepared = Allocate(context, preparation_->Bytes());
+      if (!prepared) return NoMemory(preparation_->Bytes());
+      preparation_->Run(data[1], prepared);
+      data[1] = prepared;
+    }
+    void* inside[3];
+    for (int i = 0; i < 3; ++i) {
+      const Side& side = sides_[i];
+      inside[i] = data[i];
+      if (!side.reorders) continue;
+      int64_t bytes = static_cast<int64_t>(dnnl_.memory_desc_get_size(side.inside.get()));
+      inside[i] = Allocate(context, bytes);
+      if (!inside[i]) return NoMemory(bytes);
+      if (i < 2) FERRULE_RETURN_IF_ERROR(Reorder(side, data[i], inside[i], false, stream, context));
+    }
+    std::vector<Argument> arguments;
+    for (int i = 0; i < 3; ++i) arguments.push_back({sides_[i].argument, sides_[i].inside.get(), inside[i]});
+    FERRULE_RETURN_IF_ERROR(Execute(primitive_, std::move(arguments), stream, context));
+    if (sides_[2].reorders) FERRULE_RETURN_IF_ERROR(Reorder(sides_[2], inside[2], data[2], true, stream, context));
+    dnnl_.stream_wait(stream);
+    return Status();
+  }
+
+ private:
+  struct Argument {
+    int id;
+    DnnlObject layout;
+    void* data;
+  };
+
+  static void* Allocate(ExecContext& context, int64_t bytes) { return context.allocate(context.allocate_self, bytes); }
+  static Status NoMemory(int64_t bytes) {
+    return OutOfMemory("no memory for " + std::to_string(bytes) + " bytes that oneDNN needs");
+  }
+
+  Status Reorder(const Side& side, void* from, void* to, bool result, DnnlObject stream, ExecContext& context) const {
+    const DnnlOwner &a = result ? side.inside : side.outside, &b = result ? side.outside : side.inside;
+    return Execute(side.reorder, {{OneDnn::kSourceArg, a.get(), from}, {OneDnn::kDestinationArg, b.get(), to}}, stream,
+                   context);
+  }
+
+  Status Execute(const Primitive& primitive, std::vector<Argument> arguments, DnnlObject stream,
+                 ExecContext& context) const {
+    if (primitive.scratchpad) {
+      int64_t bytes = static_cast<int64_t>(dnnl_.memory_desc_get_size(primitive.scratchpad.get()));
+      void* memory = Allocate(context, bytes);
+      if (!memory) return NoMemory(bytes);
+      arguments.push_back({OneDnn::kScratchpadArg, primitive.scratchpad.get(), memory});
+    }
+    DnnlOwner memories[4];
+    DnnlArgument list[4];
+    int count = 0;
+    for (const Argument& a : arguments) {
+      DnnlObject memory = nullptr;
+      if (int status = dnnl_.memory_create(&memory, a.layout, dnnl_.engine, a.data); status != 0) {
+        return Internal("oneDNN refused a buffer with status " + std::to_string(status));
+      }
+      memories[count] = DnnlOwner(memory, dnnl_.memory_destroy);
+      list[count++] = {a.id, memory};
+    }
+    if (int status = dnnl_.primitive_execute(primitive.primitive.get(), stream, count, list); status != 0) {
+      return Internal("oneDNN failed with status " + std::to_string(status));
+    }
+    return Status();
+  }
+
+  const OneDnn& dnnl_;
+  Primitive primitive_;
+  std::vector<Side> sides_;
+  std::unique_ptr<DnnlPreparation> preparation_;
+};
+
+}  // namespace
+
+std::unique_ptr<Prepared> DnnlCall(const OneDnn& dnnl, DnnlOwner desc, DnnlTensor first, DnnlTensor second,
+                                   DnnlTensor result, std::unique_ptr<DnnlPreparation> prepare_second) {
+  const char* implementation = nullptr;
+  dnnl.primitive_desc_query(desc.get(), OneDnn::kImplementation, 0, &implementation);
+  std::string name = implementation ? implementation : "";
+  if (name.rfind("ref", 0) == 0) return nullptr;  // correct but slower than Ferrule's own loops
+  auto call = std::make_unique<Call>(dnnl);
+  if (!call->AddSide(desc.get(), std::move(first), false) || !call->AddSide(desc.get(), std::move(second), false) ||
+      !call->AddSide(desc.get(), std::move(result), true) || !call->SetPrimitive(desc.get())) {
+    return nullptr;
+  }
+  call->SetPreparation(std::move(prepare_second));
+  const char* level = std::getenv("FERRULE_DEBUG");
+  if (level && std::atoi(level) >= 3) std::fprintf(stderr, "ferrule: oneDNN primitive %s\n", name.c_str());
+  return call;
+}
+
+}  // namespace ferrule
