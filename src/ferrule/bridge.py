@@ -1,0 +1,58 @@
+"""What libferrule.so calls in Python (see native/python.h): start, compile, and callbacks of programs into Python."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from math import prod
+
+import numpy as np
+
+from ferrule import callbacks
+from ferrule.ir.types import BY_PJRT
+
+# A buffer of the program: its bytes (writable for a result), its PJRT_Buffer_Type, its dimensions.
+RawBuffer = tuple[memoryview, int, Sequence[int]]
+
+
+def initialize(library_path: str) -> None:
+    """Runs once when a framework initializes the plugin, before it makes a client."""
+    from ferrule import libraries
+
+    libraries.hand_over(library_path)
+    if "jax" in sys.modules:
+        # With a path alone (PJRT_NAMES_AND_LIBRARY_PATHS) nobody else tells JAX what the platform needs.
+        from ferrule.frameworks.jax import attach_listed
+
+        attach_listed(library_path)
+
+
+def compile(code: bytes, format: str, options: bytes, target: str) -> bytes:
+    """Compiles a program as PJRT hands it over; returns the serialized program."""
+    from ferrule.compile import compile_program
+
+    return compile_program(code, format, options, target).serialize()
+
+
+def host_callback(id: int, operands: Sequence[RawBuffer], results: Sequence[RawBuffer]) -> None:
+    """Runs a registered Python function on the program's buffers."""
+    callbacks.run(id, [_view(o) for o in operands], [_view(r) for r in results])
+
+
+def retain_callback(id: int) -> None:
+    """A program that calls function `id` has been loaded."""
+    callbacks.retain(id)
+
+
+def release_callback(id: int) -> None:
+    """A program that calls function `id` is gone."""
+    callbacks.release(id)
+
+
+def _view(buffer: RawBuffer) -> np.ndarray:
+    memory, number, dims = buffer
+    dtype = BY_PJRT[number].numpy
+    size = prod(dims) * dtype.itemsize
+    if not size:
+        return np.empty(tuple(dims), dtype)
+    return np.frombuffer(memory, np.uint8, size).view(dtype).reshape(tuple(dims))

@@ -1,0 +1,140 @@
+"""Ferrule in JAX: registers the platform and what JAX asks of a platform beyond the PJRT C API.
+
+JAX finds Ferrule in one of three ways, and each ends in `attach`:
+
+* the entry point `jax_plugins` of the installed package calls `initialize()`;
+* `PJRT_NAMES_AND_LIBRARY_PATHS='name:/path/libferrule.so'` loads the library, which calls `attach_listed`;
+* `ferrule.register_jax(...)` in the user's program.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from functools import partial
+from typing import Any
+
+from ferrule.errors import FailedPrecondition, FerruleError
+from ferrule.native import library_path
+
+logger = logging.getLogger("ferrule.jax")
+
+# JAX picks the platform with the highest priority unless JAX_PLATFORMS says which (built in: cpu 0, tpu 300, cuda 500).
+# Installed only: below XLA's own CPU backend. Ferrule's only target is the CPU for now, and installing a package must
+# not change silently what existing programs run on; JAX_PLATFORMS=ferrule chooses it.
+INSTALLED_PRIORITY = -10
+# Asked for in the program: above cpu, below other accelerators' plugins.
+CHOSEN_PRIORITY = 200
+
+# Platforms that this process has given to JAX, and those whose rules are registered.
+_registered: set[str] = set()
+_attached: set[str] = set()
+
+
+def initialize() -> None:
+    """Called by JAX when it looks for plugins: registers `ferrule`, and `xpu` for Intel devices."""
+    try:
+        path = library_path()
+    except FerruleError as error:
+        # Other platforms must keep working without this one.
+        logger.warning("JAX runs without the platform 'ferrule': %s", error)
+        return
+    if "ferrule" not in _registered:
+        _register("ferrule", path, INSTALLED_PRIORITY, {})
+    if "xpu" not in _registered:
+        _offer_xpu(path)
+
+
+def register_jax(
+    name: str = "ferrule",
+    *,
+    target: str | None = None,
+    num_devices: int | None = None,
+    memory_limit_bytes: int | None = None,
+    library: str | None = None,
+    priority: int = CHOSEN_PRIORITY,
+) -> None:
+    """Gives JAX the platform `name`, before JAX's first use of a device.
+
+    target: the kind of device, such as "cpu"; by default the best one on the machine.
+    num_devices: how many devices the platform shows (the cpu target divides nothing: each one uses all cores).
+    memory_limit_bytes: what one device may allocate; by default the machine's memory.
+    library: the path of libferrule.so, when it is not the installed one.
+    priority: JAX's default device is of the platform with the highest priority (cpu has 0).
+
+    Raises FailedPrecondition when JAX has already started its platforms.
+    """
+    from jax._src import xla_bridge
+
+    if xla_bridge.backends_are_initialized():
+        raise FailedPrecondition(
+            f"the platform {name!r} cannot be registered any more",
+            why="JAX has started its platforms already",
+            fix="call ferrule.register_jax() before the first use of an array or of jax.devices()",
+        )
+    options: dict[str, Any] = {
+        "target": target,
+        "num_devices": num_devices,
+        "memory_limit_bytes": memory_limit_bytes,
+    }
+    path = os.path.realpath(library) if library else library_path()
+    _register(name, path, priority, {k: v for k, v in options.items() if v is not None})
+
+
+def attach_listed(path: str) -> None:
+    """Attaches every platform name under which PJRT_NAMES_AND_LIBRARY_PATHS lists the library at `path`."""
+    from jax._src import xla_bridge
+
+    listed = xla_bridge._get_pjrt_plugin_names_and_library_paths(os.environ.get("PJRT_NAMES_AND_LIBRARY_PATHS", ""))
+    for name, file in listed.items():
+        if file.endswith(".json"):
+            file = xla_bridge._get_pjrt_plugin_config(file)[0]
+        if os.path.realpath(file) == os.path.realpath(path):
+            attach(name)
+
+
+def attach(name: str) -> None:
+    """Registers everything that JAX needs for the platform `name` besides the plugin itself; once per name."""
+    if name in _attached:
+        return
+    _attached.add(name)
+    from ferrule.frameworks.jax import callbacks, ffi, gates, rules
+
+    gates.open_gates(name)
+    rules.register(name)
+    callbacks.register(name)
+    ffi.register(name)
+
+
+def _register(name: str, path: str, priority: int, options: dict[str, Any]) -> None:
+    from jax._src import xla_bridge
+
+    from ferrule.frameworks.jax import gates
+
+    gates.no_experimental_warning(name)
+    options = {"platform_name": name, **options}
+    xla_bridge.register_plugin(name, priority=priority, library_path=path, options=options)
+    _registered.add(name)
+    attach(name)
+
+
+def _offer_xpu(path: str) -> None:
+    """Lets `JAX_PLATFORMS=xpu` and `jax.devices("xpu")` say what is missing, without a word in any other program."""
+    from jax._src import xla_bridge
+
+    if xla_bridge.is_known_platform("xpu"):
+        return  # somebody else's plugin for Intel devices
+    make = partial(_make_xpu, path)
+    # fail_quietly: JAX starts every platform it knows unless JAX_PLATFORMS names some; only then is a failure an error.
+    xla_bridge.register_backend_factory("xpu", make, priority=INSTALLED_PRIORITY - 1, fail_quietly=True)
+
+
+def _make_xpu(path: str) -> Any:
+    from jax._src import xla_bridge
+    from jaxlib import xla_client
+
+    if not xla_client.pjrt_plugin_loaded("xpu"):
+        xla_client.load_pjrt_plugin_dynamically("xpu", path)
+    client = xla_bridge.make_pjrt_c_api_client("xpu", {"platform_name": "xpu"})
+    attach("xpu")
+    return client

@@ -1,0 +1,224 @@
+"""Host callbacks: pure_callback, io_callback, jax.debug.print and jax.debug.callback as calls into this process' Python.
+
+JAX's own rules refuse platforms that they do not know (`emit_python_callback`), so these are whole rules. Each emits
+`stablehlo.custom_call @ferrule.python_callback {id}`; the runtime finds the function by its number (ferrule.callbacks).
+Ordered effects thread a token through the calls.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ferrule import callbacks
+
+logger = logging.getLogger("ferrule.jax")
+
+TARGET = "ferrule.python_callback"
+
+
+def register(name: str) -> None:
+    """Registers the rules for a platform."""
+    import jax
+    from jax._src.interpreters import mlir
+
+    try:
+        from jax._src import callback, debugging
+
+        # cacheable=False as in JAX: each use has its own function.
+        rules: list[tuple[Any, Callable[..., Any]]] = [
+            (callback.pure_callback_p, _pure_callback),
+            (callback.io_callback_p, _io_callback),
+            (debugging.debug_callback_p, _debug_callback),
+        ]
+        if hasattr(debugging, "debug_print_p"):  # before, debug.print was a debug.callback
+            rules.append((debugging.debug_print_p, _debug_print))
+        for primitive, rule in rules:
+            mlir.register_lowering(primitive, rule, platform=name, cacheable=False)
+    except (AttributeError, ImportError, TypeError) as error:
+        logger.warning(
+            "JAX %s has changed its host callbacks (%s): jax.pure_callback, io_callback and jax.debug.print do not work "
+            "on platform %r",
+            *(jax.__version__, error, name),
+        )
+
+
+def _pure_callback(ctx: Any, *args: Any, callback: Any, sharding: Any, result_avals: Any, **params: Any) -> Any:
+    from jax._src import callback as jax_callback
+
+    def run(*values: np.ndarray) -> Sequence[Any]:
+        if _cpu_devices():
+            return jax_callback.pure_callback_impl(
+                *values, callback=callback, sharding=None, result_avals=result_avals, **params
+            )
+        return callback(*values)
+
+    place = jax_callback._callback_op_sharding(ctx.module_context.axis_context, sharding, ctx.avals_out)
+    return _emit(ctx, _name(callback), run, args, side_effect=False, sharding=place)[0]
+
+
+def _io_callback(
+    ctx: Any, *args: Any, callback: Any, sharding: Any, ordered: bool, result_avals: Any, **params: Any
+) -> Any:
+    from jax._src import callback as jax_callback
+
+    def run(*values: np.ndarray) -> Sequence[Any]:
+        if _cpu_devices():
+            return jax_callback.io_callback_impl(
+                *values, callback=callback, sharding=None, ordered=ordered, result_avals=result_avals, **params
+            )
+        return callback(*values)
+
+    place = jax_callback._callback_op_sharding(ctx.module_context.axis_context, sharding, ctx.avals_out)
+    effect = jax_callback._OrderedIOEffect if ordered else None
+    return _emit_effect(ctx, _name(callback), run, args, effect, place)
+
+
+def _debug_callback(ctx: Any, *args: Any, effect: Any, callback: Any, partitioned: bool = False, **params: Any) -> Any:
+    from jax._src import debugging, effects
+    from jax._src.interpreters import mlir
+
+    axes = ctx.module_context.axis_context
+    mesh = getattr(axes, "mesh", None)
+    if mesh is not None and set(mesh.axis_names) - set(axes.manual_axes):
+        # Partly automatic shard_map: JAX gathers the values and calls back on one device.
+        lower = partial(debugging._debug_callback_partial_auto, axes, effect=effect, callback=callback)
+        return mlir.lower_fun(partial(lower, partitioned=partitioned, **params), multiple_results=True)(ctx, *args)
+
+    def run(*values: np.ndarray) -> Sequence[Any]:
+        if _cpu_devices():
+            debugging.debug_callback_p.impl(
+                *values, effect=effect, callback=callback, **({"partitioned": partitioned} | params)
+            )
+        else:
+            callback(*values)
+        return ()
+
+    ordered = effect if effects.ordered_effects.contains(effect) else None
+    return _emit_effect(ctx, _name(callback), run, args, ordered, _debug_sharding(ctx))
+
+
+def _debug_print(ctx: Any, *args: Any, **params: Any) -> Any:
+    from jax._src import debugging
+
+    effect = debugging.ordered_debug_effect if params["ordered"] else debugging.debug_effect
+    show = partial(
+        debugging._format_print_callback,
+        *(params["fmt"], dict(params["np_printoptions"]), params["has_placeholders"], params["logging_record"]),
+    )
+    callback = debugging._make_flat_callback(params["in_tree"], show, params["static_args"])
+    return _debug_callback(ctx, *args, effect=effect, callback=callback, partitioned=params["partitioned"])
+
+
+def _debug_sharding(ctx: Any) -> Any:
+    """Where a debug callback runs in a program over several devices: as a pure callback without results."""
+    from jax._src import callback as jax_callback
+
+    return jax_callback._callback_op_sharding(ctx.module_context.axis_context, None, ctx.avals_out)
+
+
+def _emit_effect(
+    ctx: Any, name: str, run: Callable[..., Sequence[Any]], args: Sequence[Any], ordered: Any, sharding: Any
+) -> Any:
+    from jax._src.interpreters import mlir
+
+    if ordered is None:
+        return _emit(ctx, name, run, args, side_effect=True, sharding=sharding)[0]
+    token = ctx.tokens_in.get(ordered)
+    results, token = _emit(ctx, name, run, args, side_effect=True, sharding=None, token=token)
+    ctx.set_tokens_out(ctx.tokens_in.update_tokens(mlir.TokenSet({ordered: token})))
+    return results
+
+
+def _emit(
+    ctx: Any,
+    name: str,
+    run: Callable[..., Sequence[Any]],
+    args: Sequence[Any],
+    *,
+    side_effect: bool,
+    sharding: Any,
+    token: Any = None,
+) -> tuple[Any, Any]:
+    """The custom call; returns (results, new token or None)."""
+    from jax._src.interpreters import mlir
+    from jax._src.lib.mlir import ir
+    from jax._src.lib.mlir.dialects import hlo
+
+    if len(ctx.module_context.platforms) > 1:
+        raise NotImplementedError("host callbacks cannot be lowered for several platforms at once")
+    handle = callbacks.Handle(_checked(run, tuple(ctx.avals_out)), name)
+    # The executable holds the handle, and with it the function.
+    ctx.module_context.add_keepalive(handle)
+    types = mlir.flatten_ir_types(
+        [mlir.aval_to_ir_type(*_module_context(ctx), aval) for aval in ctx.avals_out]  # one type each
+    )
+    operands = mlir.flatten_ir_values(args)
+    if token is not None:
+        types, operands = [hlo.TokenType.get(), *types], [token, *operands]
+    call = mlir.custom_call(
+        TARGET,
+        result_types=types,
+        operands=operands,
+        backend_config={"id": ir.IntegerAttr.get(ir.IntegerType.get_signless(64), handle.id)},
+        has_side_effect=side_effect,
+        api_version=4,
+    )
+    if sharding is not None:
+        mlir.set_sharding(ctx.module_context, call, sharding)
+    results = list(call.results)
+    return (results, None) if token is None else (results[1:], results[0])
+
+
+def _module_context(ctx: Any) -> tuple[Any, ...]:
+    """jax 0.10 began to hand the module context to aval_to_ir_type."""
+    import inspect
+
+    from jax._src.interpreters import mlir
+
+    return (ctx.module_context,) if len(inspect.signature(mlir.aval_to_ir_type).parameters) > 1 else ()
+
+
+def _checked(run: Callable[..., Sequence[Any]], avals: tuple[Any, ...]) -> callbacks.Function:
+    """Wraps a callback so that it returns arrays of the promised shapes and dtypes, with JAX's words if it does not."""
+    from jax import dtypes
+
+    def checked(*operands: np.ndarray) -> Sequence[np.ndarray]:
+        values = run(*operands)
+        if len(values) != len(avals):
+            raise RuntimeError(
+                f"Mismatched number of outputs from callback. Expected: {len(avals)}, Actual: {len(values)}"
+            )
+        arrays = []
+        for number, (value, aval) in enumerate(zip(values, avals, strict=True)):
+            array = np.asarray(value)
+            array = array.astype(dtypes.canonicalize_dtype(array.dtype), copy=False)
+            for what, actual, expected in (("shape", array.shape, aval.shape), ("dtype", array.dtype, aval.dtype)):
+                if actual != expected:
+                    raise RuntimeError(
+                        f"Incorrect output {what} for return value #{number}: Expected: {expected}, Actual: {actual}"
+                    )
+            arrays.append(array)
+        return arrays
+
+    return checked
+
+
+def _cpu_devices() -> bool:
+    """True when JAX has its own cpu platform beside ours, on which callbacks get their arguments as JAX arrays.
+
+    Without it (JAX_PLATFORMS=ferrule) callbacks get NumPy arrays: a JAX array would lie on the device that waits for
+    the callback.
+    """
+    from jax._src import xla_bridge
+
+    return "cpu" in xla_bridge.backends()
+
+
+def _name(callback: Any) -> str:
+    function = getattr(callback, "callback_func", callback)
+    return getattr(function, "__qualname__", None) or type(function).__name__

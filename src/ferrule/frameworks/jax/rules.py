@@ -1,0 +1,81 @@
+"""Lowering rules for Ferrule's platforms: which of JAX's rules for its own cpu platform are taken, and which are not.
+
+JAX lowers a primitive by the rule of the platform, else by a default rule. The rules of "cpu" in jax 0.10, and what
+happens with each:
+
+taken, because there is no default or it is a slow or partial algorithm; they call LAPACK through XLA FFI handlers that
+jaxlib brings along (see ffi.py):
+    eig, eigh, schur, hessenberg, tridiagonal, geqp3     no default
+    svd                                                  the default knows only the polar algorithm
+    lu, geqrf, householder_product, ormqr                the default is a loop over columns, or a custom call of XLA's
+    tridiagonal_solve                                    the default refuses perturb_singular
+    conv_general_dilated                                 turns a complex convolution into real ones
+not taken, because the default is as good or better here:
+    cholesky, triangular_solve      StableHLO ops that Ferrule gives to LAPACK itself: no jaxlib needed to run them
+    dot_general                     refuses some algorithms that XLA:CPU would ignore; Ferrule's compiler decides
+    select_and_scatter_add          a way around a bug of XLA:CPU
+    threefry2x32                    rolled loops for XLA:CPU's compile time; unrolled, it fuses into one kernel
+    random_gamma                    the same as the default
+    debug_callback, debug_print     own rules, see callbacks.py
+own:
+    approx_top_k                    the default is a custom call that only XLA's own passes replace; we answer exactly
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+logger = logging.getLogger("ferrule.jax")
+
+TAKEN = frozenset(
+    {
+        *("eig", "eigh", "schur", "hessenberg", "tridiagonal", "geqp3", "svd", "lu", "geqrf"),
+        *("householder_product", "ormqr", "tridiagonal_solve", "conv_general_dilated"),
+    }
+)
+
+
+def register(name: str) -> None:
+    """Registers the rules for a platform."""
+    import jax
+    from jax._src.interpreters import mlir
+
+    found: set[str] = set()
+    try:
+        import jax._src.lax.linalg  # noqa: F401  (registers the rules that we look for)
+
+        for primitive, entry in list(mlir._platform_specific_lowerings["cpu"].items()):
+            if primitive.name in TAKEN:
+                mlir.register_lowering(primitive, entry.rule, platform=name, inline=entry.inline)
+                found.add(primitive.name)
+    except (AttributeError, ImportError, TypeError) as error:
+        logger.warning("JAX %s keeps its lowering rules elsewhere: %s", jax.__version__, error)
+    if missing := sorted(TAKEN - found):
+        logger.warning(
+            "JAX %s has no cpu lowering rule for %s: these work on platform %r only as far as JAX's defaults do",
+            *(jax.__version__, ", ".join(missing), name),
+        )
+    try:
+        from jax._src.lax.ann import approx_top_k_p
+
+        mlir.register_lowering(approx_top_k_p, _approx_top_k, platform=name)
+    except (AttributeError, ImportError, TypeError) as error:
+        logger.warning("jax.lax.approx_max_k is not available on platform %r: %s", name, error)
+
+
+def _approx_top_k(ctx: Any, operand: Any, **params: Any) -> Any:
+    """The exact answer has the best recall there is. Without aggregation JAX promises more than k candidates."""
+    import jax.numpy as jnp
+    from jax import lax
+    from jax._src.interpreters import mlir
+
+    axis, is_max = params["reduction_dimension"], params["is_max_k"]
+    count = ctx.avals_out[0].shape[axis]
+
+    def exact(x: Any) -> Any:
+        x = jnp.moveaxis(x, axis, -1)
+        values, indices = lax.top_k(x if is_max else -x, count)
+        return jnp.moveaxis(values if is_max else -values, -1, axis), jnp.moveaxis(indices, -1, axis)
+
+    return mlir.lower_fun(exact, multiple_results=True)(ctx, operand)
