@@ -1,0 +1,89 @@
+// Devices, their memories, and the queue on which a device's work runs in order.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "allocator.h"
+#include "handles.h"
+#include "topology.h"
+
+namespace ferrule {
+
+// One worker thread that runs tasks in the order in which they were added. The thread starts with the first task.
+class WorkQueue {
+ public:
+  WorkQueue() = default;
+  ~WorkQueue() { Stop(); }
+
+  void Add(std::function<void()> task);
+  // No task is queued or running.
+  bool Idle() const { return pending_.load(std::memory_order_acquire) == 0; }
+  // Finishes what is queued and ends the thread.
+  void Stop();
+
+ private:
+  void Work();
+
+  std::atomic<int64_t> pending_{0};
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::deque<std::function<void()>> tasks_;
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+class Memory : public PJRT_Memory {
+ public:
+  Memory(Device* device, int kind_id, int id, Ref<Allocator> allocator);
+  ~Memory();
+
+  Device* const device;
+  const int kind_id, id;
+  const std::string kind, debug_text, text;
+  const Ref<Allocator> allocator;
+
+ private:
+  struct UserData {
+    void* data;
+    void (*destroy)(void*);
+  };
+  static void* GetUserData(PJRT_Memory* memory, const void* key);
+  static void SetUserData(PJRT_Memory* memory, const void* key, void* data, void (*destroy)(void*));
+  static const PJRT_Memory_FunctionTable kTable;
+
+  std::mutex mutex_;
+  std::map<const void*, UserData> user_data_;
+};
+
+inline Memory* From(PJRT_Memory* memory) { return static_cast<Memory*>(memory); }
+
+class Device {
+ public:
+  // `ordinal` is the local hardware id. `host` serves the device's host memories.
+  Device(Client* client, DeviceDescription* description, int ordinal, int64_t memory_limit, Ref<Allocator> host);
+
+  Client* const client;
+  DeviceDescription* const description;
+  const int ordinal;
+  WorkQueue queue;
+
+  const std::vector<Memory*>& memories() const { return memory_pointers_; }
+  Memory* default_memory() const { return memory_pointers_.front(); }
+  Allocator* allocator() const { return default_memory()->allocator.get(); }
+
+ private:
+  std::vector<std::unique_ptr<Memory>> memories_;
+  std::vector<Memory*> memory_pointers_;
+};
+
+}  // namespace ferrule

@@ -1,0 +1,83 @@
+// PJRT_LoadedExecutable_Execute: checks everything first, then launches on every device.
+#include "entry.h"
+#include "launch.h"
+
+namespace ferrule {
+namespace {
+
+Status CheckOptions(const PJRT_ExecuteOptions& options) {
+  if (options.num_send_ops != 0 || options.num_recv_ops != 0) {
+    return Unimplemented("send and recv callbacks are not supported; use jax.pure_callback or io_callback instead");
+  }
+  if (options.num_hlo_output_callbacks != 0) {
+    return Unimplemented("HLO output callbacks are not supported; return the values as outputs instead");
+  }
+  if (options.num_non_donatable_input_indices != 0 && options.non_donatable_input_indices == nullptr) {
+    return InvalidArgument("PJRT_ExecuteOptions: `non_donatable_input_indices` is null");
+  }
+  return {};
+}
+
+}  // namespace
+
+Status LoadedExecutable::Execute(const PJRT_LoadedExecutable_Execute_Args& args, const PJRT_ExecuteOptions& options) {
+  const Program& program = *executable->program;
+  if (deleted) return FailedPrecondition("the executable `" + program.name + "` has been deleted; compile it again");
+  FERRULE_RETURN_IF_ERROR(CheckOptions(options));
+  if (args.num_args != program.params.size()) {
+    return InvalidArgument("the program `" + program.name + "` takes " + std::to_string(program.params.size()) +
+                           " arguments, got " + std::to_string(args.num_args));
+  }
+  const size_t expected = args.execute_device != nullptr ? 1 : devices.size();
+  if (args.num_devices != expected) {
+    return InvalidArgument("the program `" + program.name + "` runs on " + std::to_string(expected) +
+                           " devices, argument lists for " + std::to_string(args.num_devices) + " were given");
+  }
+  if (args.output_lists == nullptr || (args.argument_lists == nullptr && args.num_args > 0)) {
+    return InvalidArgument("PJRT_LoadedExecutable_Execute: the argument or output lists are null");
+  }
+  auto* context = From(options.context);
+  const auto start = [&](size_t d, Launch& launch) {
+    Device* device = args.execute_device != nullptr ? From(args.execute_device) : devices[d];
+    launch = Launch(this, device, logical_ids[d], context);
+    return launch.Prepare(args.num_args > 0 ? args.argument_lists[d] : nullptr, options);
+  };
+  const auto finish = [&](size_t d, Ref<Event> done) {
+    if (args.device_complete_events != nullptr) args.device_complete_events[d] = To(done.release());
+  };
+  Ref<Event> done;
+  if (expected == 1) {
+    Launch launch;
+    FERRULE_RETURN_IF_ERROR(start(0, launch));
+    if (launch.CanRunInline()) {
+      FERRULE_RETURN_IF_ERROR(launch.RunInline(args.output_lists[0], &done));
+    } else {
+      Launch::Enqueue(std::move(launch), args.output_lists[0], &done);
+    }
+    finish(0, std::move(done));
+    return {};
+  }
+  // Nothing starts before every device's arguments are known to be good. The devices run side by side, as collectives
+  // will need it.
+  std::vector<Launch> launches(expected);
+  for (size_t d = 0; d < expected; ++d) FERRULE_RETURN_IF_ERROR(start(d, launches[d]));
+  for (size_t d = 0; d < expected; ++d) {
+    Launch::Enqueue(std::move(launches[d]), args.output_lists[d], &done);
+    finish(d, std::move(done));
+  }
+  return {};
+}
+
+namespace api {
+
+Status PJRT_LoadedExecutable_Execute(PJRT_LoadedExecutable_Execute_Args& args) {
+  const PJRT_ExecuteOptions* options = args.options;
+  if (options != nullptr && options->struct_size >= PJRT_ExecuteOptions_STRUCT_SIZE) [[likely]] {
+    return From(args.executable)->Execute(args, *options);
+  }
+  const Widened<PJRT_ExecuteOptions> widened(options);
+  return From(args.executable)->Execute(args, *widened);
+}
+
+}  // namespace api
+}  // namespace ferrule

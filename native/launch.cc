@@ -1,0 +1,250 @@
+#include "launch.h"
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+
+#include "thread_pool.h"
+
+namespace ferrule {
+namespace {
+
+// Memory for the time of one run: the arena, and what library calls ask for.
+class Scratch {
+ public:
+  explicit Scratch(Allocator* allocator) : allocator_(allocator) {}
+  ~Scratch() {
+    for (const auto& [data, bytes] : blocks_) allocator_->Free(data, bytes);
+  }
+
+  Result<void*> Allocate(int64_t bytes) {
+    auto data = allocator_->Allocate(bytes);
+    if (data.ok()) {
+      std::lock_guard lock(mutex_);
+      blocks_.emplace_back(*data, bytes);
+    }
+    return data;
+  }
+  static void* ForCall(void* self, int64_t bytes) {
+    auto data = static_cast<Scratch*>(self)->Allocate(bytes);
+    return data.ok() ? *data : nullptr;
+  }
+
+ private:
+  Allocator* const allocator_;
+  std::mutex mutex_;
+  std::vector<std::pair<void*, int64_t>> blocks_;
+};
+
+std::string Argument(size_t index) { return "argument " + std::to_string(index); }
+
+}  // namespace
+
+Launch::Launch(LoadedExecutable* executable, Device* device, PJRT_LogicalDeviceIds ids, ExecuteContext* context)
+    : executable_(Ref<LoadedExecutable>::Share(executable)),
+      device_(device),
+      ids_(ids),
+      context_(Ref<ExecuteContext>::Share(context)),
+      inputs_(program().params.size()) {}
+
+Status Launch::CheckArgument(size_t index, const Buffer* buffer) const {
+  const Shape& expected = program().params[index].shape;
+  if (buffer == nullptr) return InvalidArgument(Argument(index) + " of `" + program().name + "` is null");
+  if (buffer->dtype != expected.dtype || !buffer->dims.Equals(expected.dims)) {
+    return InvalidArgument(Argument(index) + " of `" + program().name + "` must be " +
+                           ShapeText(expected.dtype, expected.dims.data(), expected.dims.size()) + ", got " +
+                           buffer->TypeText());
+  }
+  if (buffer->device() != device_) {
+    return InvalidArgument(Argument(index) + " of `" + program().name + "` lies on " +
+                           buffer->device()->description->text + ", the program runs on " +
+                           device_->description->text + "; copy it there first (jax.device_put)");
+  }
+  return {};
+}
+
+Status Launch::Prepare(PJRT_Buffer* const* arguments, const PJRT_ExecuteOptions& options) {
+  for (size_t i = 0; i < inputs_.size(); ++i) {
+    Buffer* buffer = From(arguments[i]);
+    FERRULE_RETURN_IF_ERROR(CheckArgument(i, buffer));
+    Ref<Contents> contents = buffer->contents();
+    if (!contents) [[unlikely]]
+      return buffer->Use((Argument(i) + " of `" + program().name + "`").c_str()).status();
+    const bool donate = program().params[i].alias != -1;
+    any_donated_ |= donate;
+    Input& input = inputs_[i];
+    input.buffer = buffer;
+    input.contents = std::move(contents);
+    input.donate = donate;
+  }
+  if (!any_donated_) return {};
+  for (size_t k = 0; k < options.num_non_donatable_input_indices; ++k) {
+    const int64_t index = options.non_donatable_input_indices[k];
+    if (index >= 0 && index < static_cast<int64_t>(inputs_.size())) inputs_[index].donate = false;
+  }
+  return CheckDuplicates();
+}
+
+// The same buffer in two places, one of them donated, would be read after it was overwritten.
+Status Launch::CheckDuplicates() const {
+  std::vector<std::pair<const Buffer*, size_t>> order;
+  order.reserve(inputs_.size());
+  for (size_t i = 0; i < inputs_.size(); ++i) order.emplace_back(inputs_[i].buffer, i);
+  std::sort(order.begin(), order.end());
+  for (size_t k = 1; k < order.size(); ++k) {
+    const size_t first = order[k - 1].second, second = order[k].second;
+    if (order[k - 1].first != order[k].first || !(inputs_[first].donate || inputs_[second].donate)) continue;
+    const bool both = inputs_[first].donate && inputs_[second].donate;
+    return InvalidArgument("the same buffer is passed to `" + program().name + "` as arguments " +
+                           std::to_string(first) + " and " + std::to_string(second) + ", and " +
+                           (both ? "both are donated" : "one of them is donated") +
+                           "; an attempt to donate the same buffer twice, or to donate and use it, cannot be served: "
+                           "pass a copy, or do not donate it");
+  }
+  return {};
+}
+
+void Launch::TakeDonated() {
+  if (!any_donated_) return;
+  for (Input& input : inputs_) {
+    if (!input.donate) continue;
+    bool pinned = false;
+    Ref<Contents> taken = input.buffer->Take(&pinned);
+    // Deleted by another thread since Prepare: what we hold serves the run, but it is not ours to overwrite.
+    input.reusable = taken && !pinned;
+    if (taken) input.contents = std::move(taken);
+  }
+}
+
+void Launch::PutBackDonated() {
+  if (!any_donated_) return;
+  for (Input& input : inputs_) {
+    if (input.donate) input.buffer->PutBack(std::move(input.contents));
+  }
+}
+
+bool Launch::CanRunInline() const {
+  if ((program().flags & (Program::kSmall | Program::kPython)) != Program::kSmall) return false;
+  if (!device_->queue.Idle()) return false;
+  for (size_t i = 0; i < inputs_.size(); ++i) {
+    if (!inputs_[i].contents->ready->IsReady()) return false;
+  }
+  return true;
+}
+
+Memory* Launch::OutputMemory(size_t k) const {
+  return device_->memories()[executable_->executable->output_kind_ids[k]];
+}
+
+Status Launch::Bind() {
+  const Executable& executable = *executable_->executable;
+  storage_ = InlineVector<Ref<Storage>, kInline>(program().outputs.size());
+  for (size_t k = 0; k < storage_.size(); ++k) {
+    const int64_t bytes = executable.output_bytes[k];
+    Allocator* allocator = OutputMemory(k)->allocator.get();
+    if (const int64_t donor = executable.donors[k]; donor >= 0 && inputs_[donor].reusable) {
+      const Contents& contents = *inputs_[donor].contents;
+      // Alone with the memory: no other run, copy or view still reads it.
+      if (contents.Unique() && contents.storage->Unique() && !contents.storage->read_only() &&
+          contents.storage->bytes() >= bytes) {
+        storage_[k] = contents.storage;
+        continue;
+      }
+    }
+    auto allocated = Storage::Allocate(allocator, bytes);
+    if (!allocated.ok()) return allocated.status();
+    storage_[k] = std::move(*allocated);
+  }
+  return {};
+}
+
+Status Launch::Run() {
+  static std::atomic<int64_t> next_run{1};
+  InlineVector<void*, 2 * kInline> params(inputs_.size()), outputs(storage_.size());
+  for (size_t i = 0; i < inputs_.size(); ++i) params[i] = inputs_[i].contents->storage->data();
+  for (size_t k = 0; k < storage_.size(); ++k) outputs[k] = storage_[k]->data();
+  Scratch scratch(device_->allocator());
+  void* arena = nullptr;
+  if (program().arena_bytes > 0) {
+    auto allocated = scratch.Allocate(program().arena_bytes);
+    if (!allocated.ok()) return allocated.status();
+    arena = *allocated;
+  }
+  ExecContext context;
+  context.pool = &ThreadPool::Global();
+  context.device_ordinal = device_->ordinal;
+  context.run_id = next_run.fetch_add(1, std::memory_order_relaxed);
+  context.ffi_context = context_ ? &context_->user_data : nullptr;
+  context.allocate = Scratch::ForCall;
+  context.allocate_self = &scratch;
+  context.replica_id = ids_.replica;
+  context.partition_id = ids_.partition;
+  try {
+    return program().Run(params.data(), outputs.data(), arena, context);
+  } catch (const std::bad_alloc&) {
+    return OutOfMemory("the host ran out of memory while running `" + program().name + "`");
+  } catch (const std::exception& e) {
+    return Internal("running `" + program().name + "`: " + e.what());
+  }
+}
+
+// An input that failed fails every output: errors are sticky.
+Status Launch::WaitForInputs() const {
+  for (size_t i = 0; i < inputs_.size(); ++i) {
+    const Event& ready = *inputs_[i].contents->ready;
+    if (!ready.Succeeded()) FERRULE_RETURN_IF_ERROR(ready.Await());
+  }
+  return {};
+}
+
+PJRT_Buffer* Launch::MakeOutput(size_t k, Ref<Contents> contents) const {
+  const Shape& shape = program().outputs[k].shape;
+  return NewBuffer(OutputMemory(k), shape.dtype, shape.dims.data(), shape.dims.size(), std::move(contents));
+}
+
+Status Launch::RunInline(PJRT_Buffer** outputs, Ref<Event>* done) {
+  Status status = WaitForInputs();
+  if (status.ok()) {
+    TakeDonated();
+    if (Status bound = Bind(); !bound.ok()) {
+      PutBackDonated();
+      return bound;
+    }
+    status = Run();
+  } else {
+    TakeDonated();
+  }
+  *done = status.ok() ? Event::Done() : Event::Failed(status);
+  for (size_t k = 0; k < program().outputs.size(); ++k) {
+    outputs[k] = MakeOutput(k, Ref<Contents>::Make(*done, status.ok() ? std::move(storage_[k]) : nullptr));
+  }
+  return {};
+}
+
+// On the device's worker thread.
+void Launch::Complete() {
+  Status status = WaitForInputs();
+  if (status.ok()) status = Bind();
+  if (status.ok()) status = Run();
+  // Inputs go before anyone is told, so that a consumer finds their memory free, and donated memory its alone.
+  inputs_ = {};
+  for (size_t k = 0; status.ok() && k < contents_.size(); ++k) contents_[k]->storage = std::move(storage_[k]);
+  contents_ = {};
+  done_->Set(std::move(status));  // the ready event of every output, too
+}
+
+void Launch::Enqueue(Launch launch, PJRT_Buffer** outputs, Ref<Event>* done) {
+  auto queued = std::make_shared<Launch>(std::move(launch));
+  queued->TakeDonated();
+  queued->done_ = *done = Event::New();
+  const size_t count = queued->program().outputs.size();
+  queued->contents_ = InlineVector<Ref<Contents>, kInline>(count);
+  for (size_t k = 0; k < count; ++k) {
+    queued->contents_[k] = Ref<Contents>::Make(queued->done_);
+    outputs[k] = queued->MakeOutput(k, queued->contents_[k]);
+  }
+  Device* device = queued->device_;
+  device->queue.Add([queued = std::move(queued)] { queued->Complete(); });
+}
+
+}  // namespace ferrule

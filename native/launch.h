@@ -1,0 +1,69 @@
+// One run of a program on one device, from the checks of its arguments to the events of its outputs.
+#pragma once
+
+#include <cstdint>
+
+#include "buffer.h"
+#include "executable.h"
+#include "execute_context.h"
+#include "inline_vector.h"
+#include "ref.h"
+#include "status.h"
+
+namespace ferrule {
+
+class Launch {
+ public:
+  Launch() = default;
+  Launch(LoadedExecutable* executable, Device* device, PJRT_LogicalDeviceIds ids, ExecuteContext* context);
+
+  // Checks the arguments and takes hold of their contents. Changes nothing.
+  Status Prepare(PJRT_Buffer* const* arguments, const PJRT_ExecuteOptions& options);
+
+  // Takes the contents of the donated arguments, which are deleted from here on. Cannot fail.
+  void TakeDonated();
+  void PutBackDonated();
+
+  // Whether the program may run now on the calling thread.
+  bool CanRunInline() const;
+
+  // Gives every output its memory: a donated parameter's where possible.
+  Status Bind();
+  // Runs the bound program.
+  Status Run();
+
+  // Runs now: the outputs are complete, or failed, on return. An error returned means that nothing has happened.
+  Status RunInline(PJRT_Buffer** outputs, Ref<Event>* done);
+  // Makes pending outputs and puts the run into the device's queue.
+  static void Enqueue(Launch launch, PJRT_Buffer** outputs, Ref<Event>* done);
+
+ private:
+  static constexpr size_t kInline = 8;
+  struct Input {
+    Buffer* buffer = nullptr;  // valid only while Execute runs
+    Ref<Contents> contents;
+    bool donate = false;    // the program and the caller agree to donate it
+    bool reusable = false;  // taken, and nobody outside holds its address
+  };
+
+  Status CheckArgument(size_t index, const Buffer* buffer) const;
+  Status CheckDuplicates() const;
+  Status WaitForInputs() const;
+  void Complete();
+  Memory* OutputMemory(size_t k) const;
+  PJRT_Buffer* MakeOutput(size_t k, Ref<Contents> contents) const;
+
+  const Program& program() const { return *executable_->executable->program; }
+
+  Ref<LoadedExecutable> executable_;
+  Device* device_ = nullptr;
+  PJRT_LogicalDeviceIds ids_{};
+  Ref<ExecuteContext> context_;
+  bool any_donated_ = false;
+  InlineVector<Input, kInline> inputs_;
+  InlineVector<Ref<Storage>, kInline> storage_;     // of the outputs, after Bind
+  InlineVector<Ref<Contents>, kInline> contents_;  // of the outputs of a queued run
+  Ref<Event> done_;                                 // of a queued run
+};
+
+}  // namespace ferrule
