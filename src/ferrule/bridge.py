@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import ctypes
 import sys
 from collections.abc import Sequence
 from math import prod
@@ -19,7 +21,7 @@ def initialize(library_path: str) -> None:
     """Runs once when a framework initializes the plugin, before it makes a client."""
     from ferrule import libraries
 
-    libraries.hand_over(library_path)
+    libraries.hand_over(ctypes.CDLL(library_path))
     if "jax" in sys.modules:
         # With a path alone (PJRT_NAMES_AND_LIBRARY_PATHS) nobody else tells JAX what the platform needs.
         from ferrule.frameworks.jax import attach_listed
