@@ -14,6 +14,7 @@ import numpy as np
 
 from ferrule.errors import InvalidArgument, Unsupported
 from ferrule.ir import Block, Function, Loc, Module, Op, Tensor, Value
+from ferrule.stablehlo.check import check
 from ferrule.stablehlo.layouts import row_major_call
 from ferrule.stablehlo.sdy import Mesh, MeshGroups, Sharding
 from ferrule.stablehlo.tuples import flatten_tuples, has_tuples
@@ -40,7 +41,7 @@ def import_module(module: Module) -> Module:
         raise InvalidArgument("the program has no function @main", why=f"it has {names}", fix="name the entry main")
     if has_tuples(module):
         module = flatten_tuples(module)
-    partitions, replicas = (int(module.attrs.get(f"mhlo.num_{k}", 1)) for k in ("partitions", "replicas"))
+    partitions, replicas = _count(module, "mhlo.num_partitions"), _count(module, "mhlo.num_replicas")
     main = module.main
     if partitions > 1:
         _require_replicated(module, main, partitions)
@@ -49,8 +50,16 @@ def import_module(module: Module) -> Module:
     env: Env = dict(zip(main.body.args, body.args, strict=True))
     work.copy(main.body, body, env, None)
     body.results = [env.get(v, v) for v in main.body.results]
+    check(body)
     function = Function("main", body, main.arg_attrs, main.result_attrs, main.visibility)
     return Module({"main": function}, module.attrs, module.name, module.producer, module.meshes)
+
+
+def _count(module: Module, key: str) -> int:
+    value = module.attrs.get(key, 1)
+    if not isinstance(value, int) or value < 1:
+        raise InvalidArgument(f"the module's {key} is {value!r}", fix="it must be an integer of 1 or more")
+    return value
 
 
 def axis_size(module: Module, mesh: str | Mesh | None, name: str) -> int:

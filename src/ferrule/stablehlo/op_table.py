@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from ferrule.ir import ConvDims, DotDims, GatherDims, ScatterDims
-from ferrule.stablehlo.vhlo import ResultAccuracy
+from ferrule.stablehlo.sdy import MeshGroups
+from ferrule.stablehlo.vhlo import OutputAlias, ResultAccuracy
 
 _CONV_DIMS = (
     "input_batch_dimension input_feature_dimension input_spatial_dimensions kernel_input_feature_dimension "
@@ -144,6 +145,60 @@ OTHER_PROPERTIES: dict[str, tuple[str, ...]] = {
     "sdy.named_computation": ("in_shardings?", "name", "out_shardings?"),
     "sdy.return": (),
 }
+
+# The form that a property must have, by its name; names that are not here may hold anything.
+_INT = """all_gather_dim api_version batch_dims batch_group_count channel_id channel_type concat_dimension dim dimension
+    exponent_bits feature_group_count feature_index index index_vector_dim input_batch_dimension
+    input_feature_dimension iota_dimension kernel_input_feature_dimension kernel_output_feature_dimension mantissa_bits
+    output_batch_dimension output_feature_dimension scatter_dimension split_count split_dimension version"""
+_BOOL = """has_dynamic_root has_side_effect indices_are_sorted is_host_transfer is_stable left_side lower unique_indices
+    unit_diagonal use_global_device_ids"""
+_STR = """callee call_target_name compare_type comparison_direction decomposition einsum_config fft_type name
+    rng_algorithm rng_distribution sym_name sym_visibility transpose_a"""
+_VECTOR = """base_dilations broadcast_dimensions broadcast_sizes collapsed_slice_dims dimensions edge_padding_high
+    edge_padding_low fft_length input_batching_dims input_spatial_dimensions inserted_window_dims interior_padding
+    kernel_spatial_dimensions lhs_batching_dimensions lhs_contracting_dimensions lhs_dilation limit_indices offset_dims
+    operand_batching_dims output_spatial_dimensions permutation rhs_batching_dimensions rhs_contracting_dimensions
+    rhs_dilation scatter_dims_to_operand_dims scatter_indices_batching_dims slice_sizes start_index_map
+    start_indices start_indices_batching_dims strides update_window_dims window_dilations window_dimensions
+    window_reversal window_strides"""
+_FORMS: dict[str, type | tuple[type, ...]] = {
+    **dict.fromkeys(_INT.split(), int),
+    **dict.fromkeys(_BOOL.split(), bool),
+    **dict.fromkeys(_STR.split(), str),
+    **dict.fromkeys((*_VECTOR.split(), "padding", "source_target_pairs", "value"), np.ndarray),
+    **dict.fromkeys(("called_computations", "operand_layouts", "output_operand_aliases", "result_layouts"), tuple),
+    **dict.fromkeys(("arg_attrs", "res_attrs", "precision_config"), tuple),
+    "composite_attributes": dict,
+    "backend_config": (dict, str),
+    "replica_groups": (np.ndarray, MeshGroups),
+    "epsilon": float,
+}
+_VECTORS = frozenset(_VECTOR.split())
+
+
+def fits(key: str, value: Any) -> bool:
+    """True if a property has the form that its name asks for."""
+    form: Any = _FORMS.get(key)
+    if form is None:
+        return True
+    found: Any = value
+    if not isinstance(value, form) or (form is int and isinstance(value, bool)):
+        return False
+    if key in _VECTORS:
+        return found.ndim == 1 and found.dtype.kind in "ib"
+    if key in ("padding", "source_target_pairs"):
+        return found.dtype.kind == "i" and (found.ndim == 2 or found.size == 0)
+    if key in ("operand_layouts", "result_layouts"):
+        return all(isinstance(v, np.ndarray) and v.ndim == 1 and v.dtype.kind == "i" for v in found)
+    if key == "output_operand_aliases":
+        return all(isinstance(v, OutputAlias) for v in found)
+    if key in ("called_computations", "precision_config"):
+        return all(isinstance(v, str) for v in found)
+    if key in ("arg_attrs", "res_attrs"):
+        return all(isinstance(v, dict) for v in found)
+    return True
+
 
 Attrs = dict[str, Any]
 Finish = Callable[[Attrs], Attrs]

@@ -22,7 +22,7 @@ from ferrule.stablehlo.bytecode import (
     malformed,
     parse,
 )
-from ferrule.stablehlo.op_table import OTHER_PROPERTIES, PROPERTIES, finisher
+from ferrule.stablehlo.op_table import OTHER_PROPERTIES, PROPERTIES, finisher, fits
 from ferrule.stablehlo.sdy import Mesh
 from ferrule.stablehlo.tables import DYNAMIC, INDEX, Foreign, Tables
 from ferrule.stablehlo.text import to_portable
@@ -149,7 +149,10 @@ class _Reader:
                 if value is not None:
                     attrs[key[:-1]] = value
             else:
-                attrs[key] = tables.read_attr(cursor)
+                at = cursor.at
+                value = attrs[key] = tables.read_attr(cursor)
+                if not fits(key, value):
+                    malformed(at, f"{name.name} has the {key} {value!r}")
         if cursor.at != cursor.end:
             malformed(cursor.at, f"{name.name} has more properties than it should have")
         attrs = name.cache[index] = name.finish(attrs)
@@ -163,7 +166,7 @@ class _Reader:
             for _ in range(self._varint() >> 1):
                 self._varint()
 
-    def _region(self, count: int, isolated: bool) -> list[Block]:
+    def _region(self, count: int, isolated: bool, of_module: bool) -> list[Block]:
         """Reads the regions of an op. An isolated one is a section of its own and sees no outer values."""
         self.depth += 1
         if self.depth > _MAX_DEPTH:
@@ -187,7 +190,8 @@ class _Reader:
                     malformed(self.at, f"a region of {self.end - self.at} bytes cannot define {size} values")
                 base = len(self.values)
                 self.values.extend([None] * size)
-                self._block(block, base)
+                if not self._block(block, base) and not of_module:
+                    malformed(self.at, "a block does not end with a return")
                 del self.values[base:]
             regions.append(block)
         if isolated:
@@ -216,8 +220,11 @@ class _Reader:
             self._use_lists(count)
         return next_value
 
-    def _block(self, block: Block, next_value: int = 0) -> None:
-        """Reads a block's arguments and ops from `self.at`; results take the value numbers from `next_value` on."""
+    def _block(self, block: Block, next_value: int = 0) -> bool:
+        """Reads a block's arguments and ops from `self.at`; results take the value numbers from `next_value` on.
+
+        Returns whether the block ends with a return.
+        """
         data, values, end = self.data, self.values, self.end
         op_names, locs, types = self.op_names, self.locs, self.tables._types
         ops = block.ops
@@ -225,7 +232,7 @@ class _Reader:
         if header & 1:
             next_value = self._arguments(block, next_value)
         at = self.at
-        for _ in range(header >> 1):
+        for left in range(header >> 1, 0, -1):
             if at >= end:
                 malformed(at, "the IR ends where an op should be")
             byte = data[at]
@@ -325,7 +332,7 @@ class _Reader:
                 tag = self._varint()
                 if tag >> 1 > end - self.at:
                     malformed(at, f"an op with {tag >> 1} regions does not fit")
-                op.regions = self._region(tag >> 1, bool(tag & 1))
+                op.regions = self._region(tag >> 1, bool(tag & 1), name.kind == _MODULE)
                 at = self.at
             else:
                 op.regions = []
@@ -347,10 +354,15 @@ class _Reader:
             if kind in (_PLAIN, _MODULE):
                 ops.append(op)
             elif kind == _RETURN:
+                if left != 1 or results:
+                    malformed(at, "a return stands in the middle of its block")
                 block.results = operands
+                self.at = at
+                return True
             elif kind == _FUNC:
                 self._function(op)
         self.at = at
+        return False
 
     def _function(self, op: Op) -> None:
         a, at = op.attrs, self.at

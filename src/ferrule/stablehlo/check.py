@@ -1,0 +1,39 @@
+"""Checks that each op of an imported program fits its operands and says what it returns.
+
+Everything after the front half relies on this: code made for a shape that does not hold would read or write memory
+that is not its own. It costs about as much as reading the program, and every program passes here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ferrule.errors import FerruleError, InvalidArgument
+from ferrule.ir import Block, Op, Type
+
+
+def check(block: Block) -> None:
+    """Raises InvalidArgument for an op that does not fit, Unsupported for one that Ferrule does not know."""
+    from ferrule.ops import lookup
+
+    for op in block.walk():
+        infer = lookup(op).infer
+        if infer is not None:
+            _check_op(op, infer)
+
+
+def _check_op(op: Op, infer: Callable[[Op], Sequence[Type]]) -> None:
+    try:
+        types = list(infer(op))
+    except FerruleError:
+        raise
+    except (AssertionError, AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        raise InvalidArgument(
+            f"op {op.name!r} is malformed",
+            where=op.loc,
+            why=f"its attributes or operands do not have the form that they should have ({error!r})",
+        ) from error
+    declared = [r.type for r in op.results]
+    if types != declared:
+        have, want = (", ".join(map(str, t)) or "nothing" for t in (declared, types))
+        raise InvalidArgument(f"op {op.name!r} returns {have}", where=op.loc, why=f"its operands give {want}")
