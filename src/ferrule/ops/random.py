@@ -83,7 +83,8 @@ def _philox_bits(state: np.ndarray, shape: tuple[int, ...], bits: int) -> tuple[
         size = prod(shape)
         words = size * (2 if bits == 64 else 1)
         count = -(-words // 4)
-        low, high = state[1], state[2] if state.size == 3 else np.uint64(0)
+        # a state of two holds the key and the counter's low half; its high half is then the key
+        low, high = state[1], state[2] if state.size == 3 else state[0]
         counters = low + np.arange(count, dtype=np.uint64)
         carried = high + (counters < low).astype(np.uint64)
         line = np.stack(philox(counters, carried, state[0]), axis=-1).reshape(-1)

@@ -22,9 +22,12 @@ class Interpreter:
 
     def __call__(self, block: Block, args: Sequence[np.ndarray]) -> list[np.ndarray]:
         self.values.update(zip(block.args, args, strict=True))
+        # a scalar body may be given whole arrays (ops/bodies.py); what it computes then has their shape
+        before, self.check = self.check, self.check and all(np.shape(a) == v.shape for v, a in zip(block.args, args))
         for op in block.ops:
             for result, array in zip(op.results, self._results(op), strict=True):
                 self.values[result] = array
+        self.check = before
         return [self.values[v] for v in block.results]
 
     def _results(self, op: Op) -> Sequence[np.ndarray]:
