@@ -4,6 +4,7 @@
 #include "attributes.h"
 #include "calls.h"
 #include "gemm_blocked.h"
+#include "gemm_library.h"
 #include "program.h"
 
 namespace ferrule {
@@ -46,6 +47,7 @@ Result<std::unique_ptr<Prepared>> PrepareGemm(const CallDesc& call) {
   }
   Result<Accumulator> accumulator = AccumulatorFor(shape.a_type, shape.b_type, shape.d_type);
   FERRULE_RETURN_IF_ERROR(accumulator.status());
+  if (auto library = LibraryGemm(shape)) return library;
   return std::unique_ptr<Prepared>(new Gemm(shape, *accumulator));
 }
 

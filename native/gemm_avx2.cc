@@ -13,8 +13,8 @@ const GemmKernels kAvx2Gemm = {
     avx2::Real<double, 6, 2>(),
     avx2::Real<uint32_t, 6, 2>(),
     avx2::Real<uint64_t, 4, 2>(),
-    avx2::Complex<float, 5, 1>(),
-    avx2::Complex<double, 5, 1>(),
+    avx2::Complex<float, 3, 2>(),
+    avx2::Complex<double, 3, 2>(),
 };
 }  // namespace ferrule
 #endif

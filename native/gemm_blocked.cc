@@ -142,30 +142,51 @@ class Blocked {
   void Sum(const void* a, const void* b, T* d, int64_t d_row, int64_t m, int64_t n) const {
     const int mr = kernels_.rows, nr = kernels_.columns;
     Scratch& scratch = ThreadScratch();
-    bool in_place = a_direct_ && m * std::min(s_.k, kDepth) <= 128 * 128 && s_.k <= 2 * kDepth;
+    // Packing pays when what is packed is used often: A for each panel of columns, B for each panel of rows.
+    bool a_in_place = a_direct_ && (n <= 4 * nr || m * s_.k <= 128 * 128);
+    bool b_in_place = !kComplex && b_direct_ && s_.b_col == 1 && m <= 2 * mr && n >= nr;
     for (int64_t jc = 0; jc < n; jc += kColumns) {
       int64_t columns = std::min(kColumns, n - jc);
       for (int64_t pc = 0; pc < s_.k; pc += kDepth) {
         int64_t depth = std::min(kDepth, s_.k - pc);
+        const void* right_from = At(b, s_.b_type, jc * s_.b_col + pc * s_.b_row);
         R* right = scratch.b.Get<R>((columns + nr) * depth * kParts);
-        Pack<false>(At(b, s_.b_type, jc * s_.b_col + pc * s_.b_row), s_.b_type, b_direct_, s_.b_col, s_.b_row, columns,
-                    depth, right);
+        int64_t whole_columns = b_in_place ? columns / nr * nr : 0;  // columns that are read where they are
+        if (whole_columns < columns) {
+          Pack<false>(At(right_from, s_.b_type, whole_columns * s_.b_col), s_.b_type, b_direct_, s_.b_col, s_.b_row,
+                      columns - whole_columns, depth, right);
+        }
         for (int64_t ic = 0; ic < m; ic += kRows) {
           int64_t rows = std::min(kRows, m - ic);
           const void* from = At(a, s_.a_type, ic * s_.a_row + pc * s_.a_col);
           R* left = scratch.a.Get<R>((rows + mr) * depth * kParts);
-          int64_t whole = in_place ? rows / mr * mr : 0;  // rows that are read where they are
+          int64_t whole = a_in_place ? rows / mr * mr : 0;  // rows that are read where they are
           if (whole < rows) {
             Pack<true>(At(from, s_.a_type, whole * s_.a_row), s_.a_type, a_direct_, s_.a_row, s_.a_col, rows - whole,
                        depth, left);
           }
           for (int64_t j = 0; j < columns; j += nr) {
+            bool there = j < whole_columns;
+            const R* b_panel = there ? reinterpret_cast<const R*>(At(right_from, s_.b_type, j * s_.b_col))
+                                     : right + (j - whole_columns) * depth * kParts;
+            Panel panel{depth, b_panel, there ? s_.b_row : nr * kParts, std::min<int64_t>(nr, columns - j), pc > 0};
             for (int64_t i = 0; i < rows; i += mr) {
               T* to = d + (ic + i) * d_row + jc + j;
-              const R* panel = i < whole ? reinterpret_cast<const R*>(At(from, s_.a_type, i * s_.a_row))
-                                         : left + (i - whole) * depth * kParts;
-              Tile(i < whole, depth, panel, right + j * depth * kParts, to, d_row, std::min<int64_t>(mr, rows - i),
-                   std::min<int64_t>(nr, columns - j), pc > 0);
+              if (i < whole) {
+                Tile(kStridedRows, panel, reinterpret_cast<const R*>(At(from, s_.a_type, i * s_.a_row)),
+                     s_.a_row * kParts, s_.a_col * kParts, to, d_row, mr);
+                continue;
+              }
+              const R* a_panel = left + (i - whole) * depth * kParts;
+              int64_t count = std::min<int64_t>(mr, rows - i);
+              if ((count + kFewRows - 1) / kFewRows * kFewRows >= mr) {
+                Tile(kPackedRows, panel, a_panel, kParts, mr * kParts, to, d_row, count);
+                continue;
+              }
+              for (int64_t r = 0; r < count; r += kFewRows) {
+                Tile(kFewStridedRows, panel, a_panel + r * kParts, kParts, mr * kParts, to + r * d_row, d_row,
+                     std::min<int64_t>(kFewRows, count - r));
+              }
             }
           }
         }
@@ -173,20 +194,28 @@ class Blocked {
     }
   }
 
-  void Tile(bool in_place, int64_t depth, const R* a, const R* b, T* d, int64_t d_row, int64_t rows, int64_t columns,
-            bool accumulate) const {
-    auto multiply = in_place ? kernels_.in_place : kernels_.packed;
-    int64_t a_row = s_.a_row * kParts, a_col = s_.a_col * kParts;
-    if (rows == kernels_.rows && columns == kernels_.columns) {
-      multiply(depth, a, a_row, a_col, b, reinterpret_cast<R*>(d), d_row * kParts, accumulate);
+  struct Panel {  // of B
+    int64_t depth;
+    const R* b;
+    int64_t b_k, columns;
+    bool accumulate;
+  };
+
+  void Tile(RowsKind kind, const Panel& p, const R* a, int64_t a_row, int64_t a_k, T* d, int64_t d_row,
+            int64_t rows) const {
+    int half = 2 * p.columns <= kernels_.columns;
+    int width = kernels_.columns >> half;
+    auto multiply = kernels_.tile[kind][half];
+    if (rows == (kind == kFewStridedRows ? kFewRows : kernels_.rows) && p.columns == width) {
+      multiply(p.depth, a, a_row, a_k, p.b, p.b_k, reinterpret_cast<R*>(d), d_row * kParts, p.accumulate);
       return;
     }
-    T* tile = ThreadScratch().tile.template Get<T>(kernels_.rows * kernels_.columns);
-    multiply(depth, a, a_row, a_col, b, reinterpret_cast<R*>(tile), kernels_.columns * kParts, false);
+    T* tile = ThreadScratch().tile.template Get<T>((kernels_.rows + kFewRows) * kernels_.columns);
+    multiply(p.depth, a, a_row, a_k, p.b, p.b_k, reinterpret_cast<R*>(tile), width * kParts, false);
     for (int64_t i = 0; i < rows; ++i) {
-      const T* from = tile + i * kernels_.columns;
+      const T* from = tile + i * width;
       T* to = d + i * d_row;
-      for (int64_t j = 0; j < columns; ++j) to[j] = accumulate ? static_cast<T>(to[j] + from[j]) : from[j];
+      for (int64_t j = 0; j < p.columns; ++j) to[j] = p.accumulate ? static_cast<T>(to[j] + from[j]) : from[j];
     }
   }
 

@@ -15,10 +15,11 @@ struct VectorOf {
   typedef T unaligned __attribute__((vector_size(kBytes), may_alias, aligned(alignof(T))));
 };
 
-// C[MR][NR] (+)= A[MR][k] * B[k][NR]. B is a packed panel; A is a packed panel (a_row 1, a_k MR, known when compiled) or
-// a matrix in place with any strides.
+// C[MR][NR] (+)= A[MR][k] * B[k][NR]. B's rows are `b_k` apart: a packed panel, or the matrix itself. A is a packed panel
+// (a_row 1, a_k MR, known when compiled) or has any strides.
 template <class T, int MR, int NV, bool kPackedA>
-void Multiply(int64_t k, const T* a, int64_t a_row, int64_t a_k, const T* b, T* c, int64_t c_row, bool accumulate) {
+void Multiply(int64_t k, const T* a, int64_t a_row, int64_t a_k, const T* b, int64_t b_k, T* c, int64_t c_row,
+              bool accumulate) {
   using V = typename VectorOf<T>::type;
   using U = typename VectorOf<T>::unaligned;
   constexpr int kLanes = kBytes / sizeof(T);
@@ -30,7 +31,7 @@ void Multiply(int64_t k, const T* a, int64_t a_row, int64_t a_k, const T* b, T* 
   for (int64_t p = 0; p < k; ++p) {
     V right[NV];
 #pragma GCC unroll 4
-    for (int j = 0; j < NV; ++j) right[j] = *reinterpret_cast<const V*>(b + j * kLanes);
+    for (int j = 0; j < NV; ++j) right[j] = *reinterpret_cast<const U*>(b + j * kLanes);
 #pragma GCC unroll 16
     for (int i = 0; i < MR; ++i) {
       T left = a[i * a_row];
@@ -38,7 +39,7 @@ void Multiply(int64_t k, const T* a, int64_t a_row, int64_t a_k, const T* b, T* 
       for (int j = 0; j < NV; ++j) sum[i][j] += left * right[j];
     }
     a += a_k;
-    b += NV * kLanes;
+    b += b_k;
   }
 #pragma GCC unroll 16
   for (int i = 0; i < MR; ++i) {
@@ -50,11 +51,11 @@ void Multiply(int64_t k, const T* a, int64_t a_row, int64_t a_k, const T* b, T* 
   }
 }
 
-// The same for complex numbers: A and C interleaved, B a panel of NR real parts followed by NR imaginary parts for
-// each k. Strides count real numbers.
+// The same for complex numbers: A and C interleaved, B a packed panel of NR real parts followed by NR imaginary parts for
+// each k. Strides count real numbers; the imaginary parts begin b_k / 2 after the real ones.
 template <class R, int MR, int NV, bool kPackedA>
-void MultiplyComplex(int64_t k, const R* a, int64_t a_row, int64_t a_k, const R* b, R* c, int64_t c_row,
-                     bool accumulate) {
+void MultiplyComplex(int64_t k, const R* a, int64_t a_row, int64_t a_k, const R* b, int64_t b_k, R* c,
+                     int64_t c_row, bool accumulate) {
   using V = typename VectorOf<R>::type;
   constexpr int kLanes = kBytes / sizeof(R);
   V re[MR][NV] = {}, im[MR][NV] = {};
@@ -67,7 +68,7 @@ void MultiplyComplex(int64_t k, const R* a, int64_t a_row, int64_t a_k, const R*
 #pragma GCC unroll 4
     for (int j = 0; j < NV; ++j) {
       br[j] = *reinterpret_cast<const V*>(b + j * kLanes);
-      bi[j] = *reinterpret_cast<const V*>(b + (NV + j) * kLanes);
+      bi[j] = *reinterpret_cast<const V*>(b + b_k / 2 + j * kLanes);
     }
 #pragma GCC unroll 16
     for (int i = 0; i < MR; ++i) {
@@ -81,7 +82,7 @@ void MultiplyComplex(int64_t k, const R* a, int64_t a_row, int64_t a_k, const R*
       }
     }
     a += a_k;
-    b += 2 * NV * kLanes;
+    b += b_k;
   }
   for (int i = 0; i < MR; ++i) {
     R* row = c + i * c_row;
@@ -207,8 +208,9 @@ constexpr MicroKernels<T> Real() {
   constexpr int kWidth = NV * kBytes / static_cast<int>(sizeof(T));
   return {MR,
           kWidth,
-          &Multiply<T, MR, NV, true>,
-          &Multiply<T, MR, NV, false>,
+          {{&Multiply<T, MR, NV, true>, &Multiply<T, MR, NV / 2, true>},
+           {&Multiply<T, MR, NV, false>, &Multiply<T, MR, NV / 2, false>},
+           {&Multiply<T, kFewRows, NV, false>, &Multiply<T, kFewRows, NV / 2, false>}},
           &Pack<T, MR>,
           &Pack<T, kWidth>,
           &RowTimesMatrix<T>,
@@ -218,7 +220,11 @@ constexpr MicroKernels<T> Real() {
 template <class R, int MR, int NV>
 constexpr ComplexMicroKernels<R> Complex() {
   constexpr int kWidth = NV * kBytes / static_cast<int>(sizeof(R));
-  return {MR, kWidth, &MultiplyComplex<R, MR, NV, true>, &MultiplyComplex<R, MR, NV, false>};
+  return {MR,
+          kWidth,
+          {{&MultiplyComplex<R, MR, NV, true>, &MultiplyComplex<R, MR, NV / 2, true>},
+           {&MultiplyComplex<R, MR, NV, false>, &MultiplyComplex<R, MR, NV / 2, false>},
+           {&MultiplyComplex<R, kFewRows, NV, false>, &MultiplyComplex<R, kFewRows, NV / 2, false>}}};
 }
 
 }  // namespace FERRULE_ISA

@@ -5,12 +5,18 @@
 
 namespace ferrule {
 
+// (k, a, a_row, a_k, b, b_k, c, c_row, accumulate)
+template <class R>
+using TileFunction = void (*)(int64_t, const R*, int64_t, int64_t, const R*, int64_t, R*, int64_t, bool);
+
+// A tile has `rows` rows of a packed or a strided A, or kFewRows of a strided one; and `columns` or half as many columns.
+enum RowsKind { kPackedRows, kStridedRows, kFewStridedRows };
+constexpr int kFewRows = 4;
+
 template <class T>
 struct MicroKernels {
-  int rows, columns;  // of the tile that one call computes
-  // (k, a, a_row, a_k, b panel, c, c_row, accumulate)
-  void (*packed)(int64_t, const T*, int64_t, int64_t, const T*, T*, int64_t, bool);
-  void (*in_place)(int64_t, const T*, int64_t, int64_t, const T*, T*, int64_t, bool);
+  int rows, columns;
+  TileFunction<T> tile[3][2];
   // (x, x_w, x_k, width, k, panel), for panels of `rows` and of `columns`
   void (*pack_rows)(const T*, int64_t, int64_t, int64_t, int64_t, T*);
   void (*pack_columns)(const T*, int64_t, int64_t, int64_t, int64_t, T*);
@@ -23,8 +29,7 @@ struct MicroKernels {
 template <class R>
 struct ComplexMicroKernels {
   int rows, columns;
-  void (*packed)(int64_t, const R*, int64_t, int64_t, const R*, R*, int64_t, bool);
-  void (*in_place)(int64_t, const R*, int64_t, int64_t, const R*, R*, int64_t, bool);
+  TileFunction<R> tile[3][2];
 };
 
 struct GemmKernels {

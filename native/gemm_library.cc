@@ -1,0 +1,144 @@
+#include "gemm_library.h"
+
+#include <climits>
+#include <complex>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "blas.h"
+#include "onednn.h"
+#include "program.h"
+#include "thread_pool.h"
+
+namespace ferrule {
+namespace {
+
+// How BLAS reads a row-major matrix: as its transpose, whose leading dimension is the row stride. `plain` when the
+// columns are adjacent, else the rows must be.
+struct BlasMatrix {
+  bool fits = false, plain = true;
+  int leading = 1;
+};
+
+BlasMatrix Describe(int64_t rows, int64_t columns, int64_t row, int64_t col) {
+  BlasMatrix m;
+  if (col == 1 || columns == 1) {
+    int64_t leading = rows == 1 ? columns : row;
+    if (leading >= columns && leading <= INT_MAX) return {true, true, static_cast<int>(leading)};
+  }
+  if (row == 1 || rows == 1) {
+    int64_t leading = columns == 1 ? rows : col;
+    if (leading >= rows && leading <= INT_MAX) return {true, false, static_cast<int>(leading)};
+  }
+  return m;
+}
+
+void SetBlasThreads() {
+  static const bool done = [] {
+    if (auto set = reinterpret_cast<void (*)(int)>(GetSymbol("blas.set_num_threads"))) {
+      set(ThreadPool::Global().threads());
+    }
+    return true;
+  }();
+  (void)done;
+}
+
+template <class T>
+class BlasCall : public Prepared {
+ public:
+  BlasCall(const GemmShape& shape, GemmRoutine<T> gemm, BlasMatrix a, BlasMatrix b)
+      : s_(shape), gemm_(gemm), a_(a), b_(b) {}
+
+  Status Run(void* const* operands, void* const* results, ExecContext&) const override {
+    // D' = B' A' in column-major terms.
+    int m = static_cast<int>(s_.n), n = static_cast<int>(s_.m), k = static_cast<int>(s_.k);
+    const T one(1), zero(0);
+    for (int64_t i = 0; i < s_.batch; ++i) {
+      gemm_(b_.plain ? "N" : "T", a_.plain ? "N" : "T", &m, &n, &k, &one,
+            static_cast<const T*>(operands[1]) + i * s_.b_batch, &b_.leading,
+            static_cast<const T*>(operands[0]) + i * s_.a_batch, &a_.leading, &zero,
+            static_cast<T*>(results[0]) + i * s_.d_batch, &m);
+    }
+    return Status();
+  }
+
+ private:
+  GemmShape s_;
+  GemmRoutine<T> gemm_;
+  BlasMatrix a_, b_;
+};
+
+template <class T>
+std::unique_ptr<Prepared> MakeBlas(const GemmShape& s) {
+  GemmRoutine<T> gemm = BlasGemm<T>();
+  BlasMatrix a = Describe(s.m, s.k, s.a_row, s.a_col), b = Describe(s.k, s.n, s.b_row, s.b_col);
+  if (!gemm || !a.fits || !b.fits || s.m > INT_MAX || s.n > INT_MAX || s.k > INT_MAX || s.d_row != s.n) return nullptr;
+  SetBlasThreads();
+  return std::make_unique<BlasCall<T>>(s, gemm, a, b);
+}
+
+bool Empty(const GemmShape& s) { return s.batch == 0 || s.m == 0 || s.n == 0 || s.k == 0; }
+
+}  // namespace
+
+std::unique_ptr<Prepared> BlasGemmCall(const GemmShape& s) {
+  if (Empty(s) || s.a_type != s.b_type || s.a_type != s.d_type) return nullptr;
+  switch (s.a_type) {
+    case Element::kF32:
+      return MakeBlas<float>(s);
+    case Element::kF64:
+      return MakeBlas<double>(s);
+    case Element::kC64:
+      return MakeBlas<std::complex<float>>(s);
+    case Element::kC128:
+      return MakeBlas<std::complex<double>>(s);
+    default:
+      return nullptr;
+  }
+}
+
+std::unique_ptr<Prepared> OneDnnGemmCall(const GemmShape& s) {
+  bool f32 = s.a_type == Element::kF32 && s.b_type == Element::kF32 && s.d_type == Element::kF32;
+  bool bf16 = s.a_type == Element::kBF16 && s.b_type == Element::kBF16 &&
+              (s.d_type == Element::kBF16 || s.d_type == Element::kF32);
+  bool int8 = (s.a_type == Element::kS8 || s.a_type == Element::kU8) && s.b_type == Element::kS8 &&
+              s.d_type == Element::kS32;
+  if (Empty(s) || !(f32 || bf16 || int8)) return nullptr;
+  const OneDnn* dnnl = OneDnn::Get();
+  if (!dnnl) return nullptr;
+  // Three dimensions only where there is a batch: the two-dimensional kernels are the better ones.
+  auto dims = [&](int64_t rows, int64_t columns) {
+    return s.batch == 1 ? std::vector<int64_t>{rows, columns} : std::vector<int64_t>{s.batch, rows, columns};
+  };
+  auto a = dims(s.m, s.k), b = dims(s.k, s.n), d = dims(s.m, s.n);
+  auto layout = [&](Element type, const std::vector<int64_t>& shape, int64_t batch, int64_t row, int64_t col) {
+    return StridedDesc(*dnnl, type, shape,
+                       s.batch == 1 ? std::vector<int64_t>{row, col} : std::vector<int64_t>{batch, row, col});
+  };
+  auto a_layout = [&] { return layout(s.a_type, a, s.a_batch, s.a_row, s.a_col); };
+  auto b_layout = [&] { return layout(s.b_type, b, s.b_batch, s.b_row, s.b_col); };
+  auto d_layout = [&] { return layout(s.d_type, d, s.d_batch, s.d_row, 1); };
+  DnnlOwner a_md = a_layout(), b_md = b_layout(), d_md = d_layout();
+  if (!a_md || !b_md || !d_md) return nullptr;
+  DnnlObject desc = nullptr;
+  if (dnnl->matmul_primitive_desc_create(&desc, dnnl->engine, a_md.get(), b_md.get(), nullptr, d_md.get(),
+                                         dnnl->attributes) != 0) {
+    return nullptr;
+  }
+  return DnnlCall(*dnnl, DnnlOwner(desc, dnnl->primitive_desc_destroy),
+                  {a_layout(), OneDnn::kSourceArg, OneDnn::kSourceMd},
+                  {b_layout(), OneDnn::kWeightsArg, OneDnn::kWeightsMd},
+                  {d_layout(), OneDnn::kDestinationArg, OneDnn::kDestinationMd});
+}
+
+std::unique_ptr<Prepared> LibraryGemm(const GemmShape& s) {
+  const char* text = std::getenv("FERRULE_GEMM");
+  std::string wish = text ? text : "";
+  if (wish == "own") return nullptr;
+  if (wish == "blas") return BlasGemmCall(s);
+  if (wish == "onednn") return OneDnnGemmCall(s);
+  return nullptr;
+}
+
+}  // namespace ferrule
