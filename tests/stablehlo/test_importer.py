@@ -159,6 +159,34 @@ def test_partitions_only_when_replicated() -> None:
     assert names(load(_split(1, '"x"')).main.body) == ["add"]
 
 
+@pytest.mark.parametrize(
+    "sharding, splits",
+    [
+        ("{replicated}", False),
+        ("{devices=[2]<=[2]}", True),
+        ("{devices=[1,2]<=[2] last_tile_dim_replicate}", False),
+        ("{devices=[2,4]<=[8] last_tile_dim_replicate}", True),
+        ("{devices=[1,2,2]<=[4] last_tile_dims={manual, replicated}}", False),
+        ("{maximal device=0}", True),
+    ],
+)
+def test_textual_shardings(sharding: str, splits: bool) -> None:
+    head = "module attributes {mhlo.num_partitions = 2 : i32} { func.func @main(%a: tensor<4xf32> "
+    code = head + f'{{mhlo.sharding = "{sharding}"}}) -> tensor<4xf32> {{ return %a : tensor<4xf32> }} }}'
+    if splits:
+        with pytest.raises(Unsupported, match="argument 0"):
+            load(code.encode())
+    else:
+        load(code.encode())
+
+
+def test_hints_of_other_dialects_are_dropped() -> None:
+    body = "func.func @main(%a: tensor<f32>) -> tensor<f32> { %0 = stablehlo.sine %a "
+    body += '{mhlo.frontend_attributes = {a = "b"}, mhlo.sharding = "{replicated}"} : tensor<f32> '
+    (op,) = load(text(body + "return %0 : tensor<f32> }")).main.body.ops
+    assert op.attrs == {}
+
+
 def test_collectives_over_several_devices_are_refused() -> None:
     body = 'func.func @main(%a: tensor<f32>) -> tensor<f32> { %0 = "stablehlo.all_reduce"(%a) <{replica_groups = '
     body += "dense<[[0, 1]]> : tensor<1x2xi64>}> ({ ^bb0(%x: tensor<f32>, %y: tensor<f32>): "

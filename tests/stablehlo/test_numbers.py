@@ -7,10 +7,10 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-
-from ferrule.stablehlo import load
 from programs import lower, programs
 from test_importer import evaluate
+
+from ferrule.stablehlo import load
 
 # These call LAPACK or Python, which the NumPy meaning has not.
 PROGRAMS = [p for p in programs() if p[0] not in ("linalg", "callback")]

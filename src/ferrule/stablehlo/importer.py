@@ -6,6 +6,7 @@ over one device become what they are: the identity.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
@@ -76,7 +77,18 @@ def _splits(module: Module, attrs: dict[str, Any]) -> bool:
         axes = [a for d in found.dims for a in d.axes] + list(found.unreduced)
         return any(a.part[1] > 1 if a.part else axis_size(module, found.mesh, a.name) > 1 for a in axes)
     text = attrs.get("mhlo.sharding")
-    return isinstance(text, str) and "devices=" in text and "last_tile_dim_replicate" not in text
+    return isinstance(text, str) and _splits_text(text)
+
+
+def _splits_text(text: str) -> bool:
+    """The same for XLA's textual sharding, as in {devices=[2,1,4]<=[8] last_tile_dim_replicate}."""
+    tiles = re.search(r"devices=\[([\d,]+)\]", text)
+    if tiles is None:
+        return "replicated" not in text
+    sizes = [int(n) for n in tiles[1].split(",")]
+    subgroups = re.search(r"last_tile_dims=\{([^}]*)\}", text)
+    extra = len(subgroups[1].split(",")) if subgroups else int("last_tile_dim_replicate" in text)
+    return prod(sizes[: len(sizes) - extra]) > 1
 
 
 def _require_replicated(module: Module, main: Function, partitions: int) -> None:
@@ -91,6 +103,12 @@ def _require_replicated(module: Module, main: Function, partitions: int) -> None
                 "partition programs yet",
                 fix="run on one device, or replicate all arguments and results",
             )
+
+
+def _without_hints(op: Op) -> dict[str, Any]:
+    """The op's own attributes. What other dialects attach (shardings, scheduling hints) only a custom call may need."""
+    keep = ("mhlo.frontend_attributes", "mhlo.backend_config") if op.name == "custom_call" else ()
+    return {k: v for k, v in op.attrs.items() if "." not in k or k in keep}
 
 
 class _Importer:
@@ -126,7 +144,12 @@ class _Importer:
             regions = [self.region(r, env, caller) for r in op.regions] if op.regions else ()
             loc = op.loc if caller is None else self.join(caller, op.loc)
             operands = [env.get(v, v) for v in op.operands]
-            copy = Op(op.name, operands, [r.type for r in op.results], op.attrs, regions, loc)
+            attrs = op.attrs
+            for key in attrs:
+                if "." in key:
+                    attrs = _without_hints(op)
+                    break
+            copy = Op(op.name, operands, [r.type for r in op.results], attrs, regions, loc)
             ops.append(copy)
             for old, fresh in zip(op.results, copy.results, strict=True):
                 env[old] = fresh

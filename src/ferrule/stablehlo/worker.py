@@ -77,7 +77,12 @@ class Worker:
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the process
         command = [python_executable(), "-m", "ferrule.stablehlo.worker"]
         self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, env=environment
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            env=environment,
+            start_new_session=True,  # Ctrl-C is for the user's program
         )
         self._owner = os.getpid()
 
