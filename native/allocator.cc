@@ -10,8 +10,8 @@ namespace ferrule {
 namespace {
 
 constexpr int64_t kHugePage = 2 << 20;
-constexpr int64_t kLarge = 1 << 20;        // blocks that an out-of-memory message lists
-constexpr int64_t kKeptFree = 256 << 20;   // free bytes kept whatever the program's size
+constexpr int64_t kLarge = 1 << 20;       // blocks that an out-of-memory message lists
+constexpr int64_t kKeptFree = 256 << 20;  // free bytes kept whatever the program's size
 #if defined(__SANITIZE_ADDRESS__)
 constexpr bool kCache = false;  // so that AddressSanitizer sees a use after free
 #else
@@ -139,8 +139,10 @@ Status Allocator::Exhausted(int64_t bytes) const {
       text += (it->second > 1 ? std::to_string(it->second) + " x " : "") + Mebibytes(it->first);
     }
   }
-  text += "\n  fix: delete arrays that are no longer needed, donate inputs (jax.jit(..., donate_argnums=...)) or use smaller "
-          "batches";
+  text +=
+      "\n  fix: delete arrays that are no longer needed, donate inputs (jax.jit(..., donate_argnums=...)) or use "
+      "smaller "
+      "batches";
   if (limit_ > 0) text += "; or raise FERRULE_MEMORY_LIMIT (option `memory_limit_bytes`)";
   return OutOfMemory(std::move(text));
 }

@@ -20,7 +20,7 @@ constexpr int64_t kAlignment = 64;  // a cache line, and the widest vector regis
 struct MemoryStats {
   int64_t bytes_in_use = 0, peak_bytes_in_use = 0;
   int64_t num_allocs = 0, largest_alloc_size = 0;
-  int64_t bytes_limit = 0;                     // 0 = none but the machine's
+  int64_t bytes_limit = 0;                      // 0 = none but the machine's
   int64_t pool_bytes = 0, peak_pool_bytes = 0;  // in use and kept for reuse
 };
 

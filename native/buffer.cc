@@ -7,10 +7,10 @@ namespace ferrule {
 
 std::string TypeName(int dtype) {
   static constexpr const char* kNames[] = {
-      "invalid", "pred",   "s8",         "s16",      "s32",        "s64", "u8",  "u16",      "u32",      "u64",       "f16",
-      "f32",     "f64",    "bf16",       "c64",      "c128",       "f8e5m2", "f8e4m3fn", "f8e4m3b11fnuz", "f8e5m2fnuz",
-      "f8e4m3fnuz", "s4",  "u4",         "token",    "s2",         "u2",  "f8e4m3", "f8e3m4", "f8e8m0fnu", "f4e2m1fn",
-      "s1",      "u1",     "f6e2m3fn",   "f6e3m2fn"};
+      "invalid",       "pred",       "s8",         "s16", "s32",  "s64",      "u8",      "u16",    "u32",
+      "u64",           "f16",        "f32",        "f64", "bf16", "c64",      "c128",    "f8e5m2", "f8e4m3fn",
+      "f8e4m3b11fnuz", "f8e5m2fnuz", "f8e4m3fnuz", "s4",  "u4",   "token",    "s2",      "u2",     "f8e4m3",
+      "f8e3m4",        "f8e8m0fnu",  "f4e2m1fn",   "s1",  "u1",   "f6e2m3fn", "f6e3m2fn"};
   if (dtype < 0 || dtype >= static_cast<int>(std::size(kNames))) return "type " + std::to_string(dtype);
   return kNames[dtype];
 }
@@ -62,7 +62,8 @@ Status CheckRowMajor(const PJRT_Buffer_MemoryLayout* layout, const int64_t* dims
     }
   }
   if (row_major) return {};
-  return Unimplemented(std::string(where) + ": Ferrule's buffers are dense and row-major, another device layout was "
+  return Unimplemented(std::string(where) +
+                       ": Ferrule's buffers are dense and row-major, another device layout was "
                        "asked for; leave the layout out");
 }
 

@@ -18,8 +18,8 @@
 namespace ferrule {
 
 // The contents of a buffer: memory, and the event after which it holds the data. Running programs and pending copies
-// hold contents, not buffers, so a buffer may be deleted at any time. Whoever defines the contents sets `storage` before
-// it sets `ready` to success; everybody else reads `storage` only once `ready` succeeded.
+// hold contents, not buffers, so a buffer may be deleted at any time. Whoever defines the contents sets `storage`
+// before it sets `ready` to success; everybody else reads `storage` only once `ready` succeeded.
 class Contents : public RefCounted {
  public:
   explicit Contents(Ref<Event> ready, Ref<Storage> storage = nullptr)
@@ -84,7 +84,7 @@ class Buffer {
   // Undoes Take.
   void PutBack(Ref<Contents> contents);
 
-  Status Pin();    // someone outside uses the memory's address
+  Status Pin();  // someone outside uses the memory's address
   Status Unpin();
 
  private:

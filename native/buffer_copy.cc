@@ -27,11 +27,13 @@ Result<std::vector<int64_t>> HostStrides(const PJRT_Buffer_MemoryLayout* layout,
   }
   const auto& tiled = layout->tiled;
   if (tiled.num_tiles != 0) {
-    return Unimplemented(std::string(kWhere) + ": tiled host layouts are not supported; ask for plain minor-to-major order");
+    return Unimplemented(std::string(kWhere) +
+                         ": tiled host layouts are not supported; ask for plain minor-to-major order");
   }
   if (tiled.minor_to_major_size != rank) {
     return InvalidArgument(std::string(kWhere) + ": the host layout orders " +
-                           std::to_string(tiled.minor_to_major_size) + " dimensions, the buffer is " + buffer.TypeText());
+                           std::to_string(tiled.minor_to_major_size) + " dimensions, the buffer is " +
+                           buffer.TypeText());
   }
   std::vector<bool> seen(rank);
   int64_t stride = ElementBytes(buffer.dtype);
@@ -171,11 +173,11 @@ Status PJRT_Buffer_ToHostBuffer(PJRT_Buffer_ToHostBuffer_Args& args) {
     return {};
   }
   std::vector<int64_t> dims(buffer.dims.begin(), buffer.dims.end());
-  args.event = To(WhenReady(*source, [dst, element, dims = std::move(dims), strides = *strides](Storage& data) {
-                    StridedCopy(dst, strides.data(), static_cast<const char*>(data.data()),
-                                RowMajorStrides(dims.data(), dims.size(), element).data(), dims.data(), dims.size(),
-                                element);
-                  }).release());
+  args.event =
+      To(WhenReady(*source, [dst, element, dims = std::move(dims), strides = *strides](Storage& data) {
+           StridedCopy(dst, strides.data(), static_cast<const char*>(data.data()),
+                       RowMajorStrides(dims.data(), dims.size(), element).data(), dims.data(), dims.size(), element);
+         }).release());
   return {};
 }
 

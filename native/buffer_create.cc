@@ -49,8 +49,8 @@ Status PJRT_Client_BufferFromHostBuffer(PJRT_Client_BufferFromHostBuffer_Args& a
     }
     done = Event::Done();
   }
-  args.buffer = NewBuffer(*memory, args.type, args.dims, args.num_dims,
-                          Ref<Contents>::Make(Event::Done(), std::move(storage)));
+  args.buffer =
+      NewBuffer(*memory, args.type, args.dims, args.num_dims, Ref<Contents>::Make(Event::Done(), std::move(storage)));
   args.done_with_host_buffer = To(done.release());
   return {};
 }
@@ -77,9 +77,9 @@ Status PJRT_Client_CreateViewOfDeviceBuffer(PJRT_Client_CreateViewOfDeviceBuffer
     };
   }
   // Read-only: its owner goes on using it, so donation must not hand it to an output.
-  args.buffer = NewBuffer(*memory, args.element_type, args.dims, args.num_dims,
-                          Ref<Contents>::Make(Event::Done(), Storage::Alias(args.device_buffer_ptr, *bytes, true,
-                                                                            std::move(release))));
+  args.buffer = NewBuffer(
+      *memory, args.element_type, args.dims, args.num_dims,
+      Ref<Contents>::Make(Event::Done(), Storage::Alias(args.device_buffer_ptr, *bytes, true, std::move(release))));
   return {};
 }
 

@@ -54,8 +54,8 @@ Result<Ref<Client>> Client::Create(const PJRT_NamedValue* values, size_t count) 
   if (limit.ok()) limit = options->Int("memory_limit_bytes", *limit);
   if (!limit.ok()) return limit.status();
   if (*limit <= 0) *limit = MachineMemory();
-  return Ref<Client>::Make(
-      Ref<Topology>::Make(*platform, PlatformVersion(), *target, static_cast<int>(*devices)), *limit);
+  return Ref<Client>::Make(Ref<Topology>::Make(*platform, PlatformVersion(), *target, static_cast<int>(*devices)),
+                           *limit);
 }
 
 Client::Client(Ref<Topology> topology, int64_t memory_limit) : topology_(std::move(topology)) {

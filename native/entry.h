@@ -1,6 +1,7 @@
 // The one gate through which every call of the C API passes.
 //
-// A handler is `Status PJRT_Name(PJRT_Name_Args& args)` in namespace ferrule::api. Entry<> turns it into the C function:
+// A handler is `Status PJRT_Name(PJRT_Name_Args& args)` in namespace ferrule::api. Entry<> turns it into the C
+// function:
 //   * callers built for an older minor version pass a shorter struct: the handler then works on a copy that is extended
 //     with zeros, and only the caller's part is copied back. So no handler tests struct_size, missing inputs read as
 //     zero, and a late output is never written past the caller's end;

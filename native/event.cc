@@ -98,9 +98,8 @@ Status PJRT_Event_OnReady(PJRT_Event_OnReady_Args& args) {
     args.callback(nullptr, args.user_arg);
     return {};
   }
-  event->OnReady([callback = args.callback, user = args.user_arg](const Status& status) {
-    callback(NewError(status), user);
-  });
+  event->OnReady(
+      [callback = args.callback, user = args.user_arg](const Status& status) { callback(NewError(status), user); });
   return {};
 }
 

@@ -145,7 +145,8 @@ Status PJRT_Executable_OptimizedProgram(PJRT_Executable_OptimizedProgram_Args& a
   const bool mlir = text.starts_with("module") || text.starts_with("ML\xefR") || text.starts_with("#loc");
   if (!mlir) {
     return Unimplemented(
-        "the optimized program is not kept as StableHLO; set FERRULE_DUMP=<folder> before compiling to see every stage");
+        "the optimized program is not kept as StableHLO; set FERRULE_DUMP=<folder> before compiling to see every "
+        "stage");
   }
   static constexpr std::string_view kFormat = "mlir";
   PJRT_Program& out = *args.program;
@@ -171,7 +172,9 @@ Status PJRT_Executable_Serialize(PJRT_Executable_Serialize_Args& args) {
   args.serialized_bytes = executable->program->bytes.data();
   args.serialized_bytes_size = executable->program->bytes.size();
   args.serialized_executable = reinterpret_cast<PJRT_SerializedExecutable*>(executable);
-  args.serialized_executable_deleter = [](PJRT_SerializedExecutable* e) { reinterpret_cast<Executable*>(e)->Release(); };
+  args.serialized_executable_deleter = [](PJRT_SerializedExecutable* e) {
+    reinterpret_cast<Executable*>(e)->Release();
+  };
   return {};
 }
 

@@ -23,7 +23,8 @@ class Executable : public RefCounted {
   Executable(std::shared_ptr<const Program> program, std::string options);
 
   // Compiles in Python, then loads. `options` is checked there.
-  static Result<Ref<Executable>> Compile(const PJRT_Program* program, std::string_view options, std::string_view target);
+  static Result<Ref<Executable>> Compile(const PJRT_Program* program, std::string_view options,
+                                         std::string_view target);
 
   const std::shared_ptr<const Program> program;
   const std::string options;

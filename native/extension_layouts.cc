@@ -1,4 +1,5 @@
-// The Layouts extension. All arrays are row-major, so a layout is its rank's text; the objects are shared and never freed.
+// The Layouts extension. All arrays are row-major, so a layout is its rank's text; the objects are shared and never
+// freed.
 #include <mutex>
 #include <string>
 #include <vector>

@@ -5,9 +5,9 @@
 
 namespace ferrule {
 
-#define FERRULE_HANDLE(Handle, Object)                                                       \
-  class Object;                                                                              \
-  inline Object* From(Handle* handle) { return reinterpret_cast<Object*>(handle); }          \
+#define FERRULE_HANDLE(Handle, Object)                                                                \
+  class Object;                                                                                       \
+  inline Object* From(Handle* handle) { return reinterpret_cast<Object*>(handle); }                   \
   inline const Object* From(const Handle* handle) { return reinterpret_cast<const Object*>(handle); } \
   inline Handle* To(Object* object) { return reinterpret_cast<Handle*>(object); }
 

@@ -57,8 +57,8 @@ Status Launch::CheckArgument(size_t index, const Buffer* buffer) const {
   }
   if (buffer->device() != device_) {
     return InvalidArgument(Argument(index) + " of `" + program().name + "` lies on " +
-                           buffer->device()->description->text + ", the program runs on " +
-                           device_->description->text + "; copy it there first (jax.device_put)");
+                           buffer->device()->description->text + ", the program runs on " + device_->description->text +
+                           "; copy it there first (jax.device_put)");
   }
   return {};
 }

@@ -61,9 +61,9 @@ class Launch {
   Ref<ExecuteContext> context_;
   bool any_donated_ = false;
   InlineVector<Input, kInline> inputs_;
-  InlineVector<Ref<Storage>, kInline> storage_;     // of the outputs, after Bind
+  InlineVector<Ref<Storage>, kInline> storage_;    // of the outputs, after Bind
   InlineVector<Ref<Contents>, kInline> contents_;  // of the outputs of a queued run
-  Ref<Event> done_;                                 // of a queued run
+  Ref<Event> done_;                                // of a queued run
 };
 
 }  // namespace ferrule

@@ -101,8 +101,8 @@ Status PJRT_Executable_DeserializeAndLoad(PJRT_Executable_DeserializeAndLoad_Arg
     return FailedPrecondition("the program was compiled for the target `" + (*program)->target +
                               "`, this client runs `" + target + "`; compile it again");
   }
-  auto loaded = LoadedExecutable::Load(
-      From(args.client), Ref<Executable>::Make(std::move(*program), std::string(options)), options);
+  auto loaded = LoadedExecutable::Load(From(args.client),
+                                       Ref<Executable>::Make(std::move(*program), std::string(options)), options);
   if (!loaded.ok()) return loaded.status();
   args.loaded_executable = To(loaded->release());
   return {};

@@ -18,7 +18,8 @@ Memory::Memory(Device* device, int kind_id, int id, Ref<Allocator> allocator)
       kind_id(kind_id),
       id(id),
       kind(kMemoryKinds[kind_id]),
-      debug_text("FerruleMemory(id=" + std::to_string(id) + ", kind=" + kind + ", device=" + device->description->text + ")"),
+      debug_text("FerruleMemory(id=" + std::to_string(id) + ", kind=" + kind + ", device=" + device->description->text +
+                 ")"),
       text("FerruleMemory(id=" + std::to_string(id) + ", kind=" + kind + ")"),
       allocator(std::move(allocator)) {}
 

@@ -83,8 +83,8 @@ void Copy(char* dst, const char* src, const Axis* axes, size_t rank, int64_t byt
 
 }  // namespace
 
-void StridedCopy(char* dst, const int64_t* dst_strides, const char* src, const int64_t* src_strides, const int64_t* dims,
-                 size_t rank, int64_t element_bytes) {
+void StridedCopy(char* dst, const int64_t* dst_strides, const char* src, const int64_t* src_strides,
+                 const int64_t* dims, size_t rank, int64_t element_bytes) {
   std::vector<Axis> axes;
   for (size_t i = 0; i < rank; ++i) {
     if (dims[i] == 0) return;

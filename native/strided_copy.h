@@ -14,7 +14,7 @@ std::vector<int64_t> RowMajorStrides(const int64_t* dims, size_t rank, int64_t e
 bool IsRowMajor(const int64_t* dims, const int64_t* strides, size_t rank, int64_t element_bytes);
 
 // dst[i] = src[i] for every index; strides in bytes, of any sign or 0 (0 only on the source side).
-void StridedCopy(char* dst, const int64_t* dst_strides, const char* src, const int64_t* src_strides, const int64_t* dims,
-                 size_t rank, int64_t element_bytes);
+void StridedCopy(char* dst, const int64_t* dst_strides, const char* src, const int64_t* src_strides,
+                 const int64_t* dims, size_t rank, int64_t element_bytes);
 
 }  // namespace ferrule

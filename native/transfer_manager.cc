@@ -23,7 +23,8 @@ class TransferManager {
       : client(Ref<Client>::Share(memory->device->client)), memory(memory), items(std::move(items)) {}
   ~TransferManager() {
     for (Item& item : items) {
-      item.contents->ready->Set({Code::kCancelled, "the transfer to this buffer was abandoned before its data arrived"});
+      item.contents->ready->Set(
+          {Code::kCancelled, "the transfer to this buffer was abandoned before its data arrived"});
     }
   }
 
@@ -79,7 +80,8 @@ Status PJRT_AsyncHostToDeviceTransferManager_Destroy(PJRT_AsyncHostToDeviceTrans
   return {};
 }
 
-Status PJRT_AsyncHostToDeviceTransferManager_TransferData(PJRT_AsyncHostToDeviceTransferManager_TransferData_Args& args) {
+Status PJRT_AsyncHostToDeviceTransferManager_TransferData(
+    PJRT_AsyncHostToDeviceTransferManager_TransferData_Args& args) {
   auto item = From(args.transfer_manager)->Open(args.buffer_index);
   if (!item.ok()) return item.status();
   const int64_t bytes = (*item)->bytes;

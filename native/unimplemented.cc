@@ -4,11 +4,12 @@
 namespace ferrule::api {
 
 // Streams for recv callbacks; the programs that would use them do not compile (send and recv ops).
-#define FERRULE_NO_STREAM(name)                                                                                       \
-  Status name(name##_Args&) {                                                                                         \
-    return Unimplemented(#name                                                                                        \
-                         ": Ferrule makes no copy-to-device streams, because send and recv ops are not supported; pass " \
-                         "data as arguments, or use a host callback");                                                \
+#define FERRULE_NO_STREAM(name)                                                                         \
+  Status name(name##_Args&) {                                                                           \
+    return Unimplemented(                                                                               \
+        #name                                                                                           \
+        ": Ferrule makes no copy-to-device streams, because send and recv ops are not supported; pass " \
+        "data as arguments, or use a host callback");                                                   \
   }
 FERRULE_NO_STREAM(PJRT_CopyToDeviceStream_AddChunk)
 FERRULE_NO_STREAM(PJRT_CopyToDeviceStream_TotalBytes)
@@ -23,14 +24,16 @@ Status PJRT_CopyToDeviceStream_Destroy(PJRT_CopyToDeviceStream_Destroy_Args&) {
 
 Status PJRT_Device_PoisonExecution(PJRT_Device_PoisonExecution_Args&) {
   return Unimplemented(
-      "PJRT_Device_PoisonExecution: a queued execution cannot be made to fail from outside; let it finish, and delete its "
+      "PJRT_Device_PoisonExecution: a queued execution cannot be made to fail from outside; let it finish, and delete "
+      "its "
       "outputs");
 }
 
 Status PJRT_TopologyDescription_MakeCanonicalShapeForMemorySpace(
     PJRT_TopologyDescription_MakeCanonicalShapeForMemorySpace_Args&) {
   return Unimplemented(
-      "PJRT_TopologyDescription_MakeCanonicalShapeForMemorySpace: every array is dense and row-major in every memory; use "
+      "PJRT_TopologyDescription_MakeCanonicalShapeForMemorySpace: every array is dense and row-major in every memory; "
+      "use "
       "the default layout");
 }
 

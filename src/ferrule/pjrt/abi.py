@@ -127,7 +127,8 @@ CALLBACKS = {
     "size_t total_size_in_bytes, bool done, void * user_arg)",
     "PJRT_RecvCallback": "void (PJRT_CopyToDeviceStream * stream, void * user_arg)",
     "PJRT_HloOutputCallback": "void (int64_t replica_id, int64_t partition_id, const void * data, "
-    "const int64_t * shape_dims, size_t shape_num_dims, PJRT_Buffer_Type shape_element_type, int64_t operand_index, void * user_arg)",
+    "const int64_t * shape_dims, size_t shape_num_dims, PJRT_Buffer_Type shape_element_type, "
+    "int64_t operand_index, void * user_arg)",
 }
 
 # Type names that stand for a plain C type.

@@ -1,6 +1,6 @@
 """Writes the C header of `native/` from the ABI table: `python header.py OUTPUT.h`.
 
-CMake runs this file by path, with nothing but the standard library at hand, so it must not need an importable `ferrule`.
+CMake runs this file by path with nothing but the standard library at hand: it must not need an importable `ferrule`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ def layout_checks() -> str:
     """C++ source whose static_asserts hold exactly when the compiler lays the structs out as the table says."""
     lines = ['#include "pjrt_abi.h"', "#include <cstddef>"]
     for struct in abi.STRUCTS_BY_NAME.values():
-        lines.append(f"static_assert(sizeof({struct.name}) == {struct.size} && alignof({struct.name}) == {struct.align});")
+        lines.append(
+            f"static_assert(sizeof({struct.name}) == {struct.size} && alignof({struct.name}) == {struct.align});"
+        )
         for field in struct.fields:
             lines.append(f"static_assert(offsetof({struct.name}, {field.name}) == {field.offset});")
             lines.append(f"static_assert(sizeof({struct.name}::{field.name}) == {field.size});")
