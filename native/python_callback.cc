@@ -21,6 +21,25 @@ class PythonCallback final : public Prepared {
  public:
   PythonCallback(int64_t id, const CallDesc& desc) : id_(id), operands_(desc.operands), results_(desc.results) {}
 
+  ~PythonCallback() override {
+    // At the interpreter's end nobody needs the function any more.
+    const Api* api = python::Known();
+    if (!api || !api->Py_IsInitialized() || api->IsFinalizing()) return;
+    Gil gil(*api);
+    auto result = python::Call(*api, "ferrule.bridge", "release_callback", {api->PyLong_FromLongLong(id_)});
+    api->PyErr_Clear();
+  }
+
+  // A program may still run when the framework has dropped its executable and with it the function: the program keeps
+  // the function alive. Fails when there is no such function.
+  static Status Retain(int64_t id) {
+    auto found = python::Interpreter();
+    if (!found.ok()) return found.status();
+    const Api& api = **found;
+    Gil gil(api);
+    return python::Call(api, "ferrule.bridge", "retain_callback", {api.PyLong_FromLongLong(id)}).status();
+  }
+
   Status Run(void* const* operands, void* const* results, ExecContext&) const override {
     auto found = python::Interpreter();
     if (!found.ok()) return found.status();
@@ -78,6 +97,7 @@ Result<std::unique_ptr<Prepared>> Make(const CallDesc& desc) {
   auto found = desc.attrs.find("id");
   const int64_t* id = found == desc.attrs.end() ? nullptr : std::get_if<int64_t>(&found->second.data);
   if (!id) return InvalidArgument("the call 'ferrule.python_callback' has no attribute 'id' of type i64");
+  FERRULE_RETURN_IF_ERROR(PythonCallback::Retain(*id));
   return std::unique_ptr<Prepared>(std::make_unique<PythonCallback>(*id, desc));
 }
 

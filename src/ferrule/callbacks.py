@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 import secrets
 import threading
-import traceback
 from collections.abc import Callable, Sequence
 from weakref import WeakValueDictionary
 
@@ -30,7 +29,7 @@ _retained: dict[int, tuple[Handle, int]] = {}
 
 
 class CallbackError(FerruleError):
-    """A Python function that a program called has raised."""
+    """A Python function that a program called has returned what the program cannot take."""
 
     code = "INTERNAL"
 
@@ -77,19 +76,16 @@ def release(id: int) -> None:
 
 
 def run(id: int, operands: Sequence[np.ndarray], results: Sequence[np.ndarray]) -> None:
-    """Calls function `id` on views of the program's buffers and writes what it returns into the results' views."""
+    """Calls function `id` on views of the program's buffers and writes what it returns into the results' views.
+
+    What the function raises goes to the runtime, which puts it, with its traceback, on the program's outputs.
+    """
     handle = find(id)
     # Copies: the buffers are reused as soon as the call is over, and the function may keep its arguments.
     copies = [np.array(operand) for operand in operands]
     for copy in copies:
         copy.flags.writeable = False
-    try:
-        values = handle.function(*copies)
-    except BaseException as error:
-        raise CallbackError(
-            f"error calling callback {handle.name}: {type(error).__name__}: {error}",
-            where="\n" + traceback.format_exc().rstrip(),
-        ) from error
+    values = handle.function(*copies)
     if len(values) != len(results):
         raise CallbackError(f"callback {handle.name} returned {len(values)} arrays, the program takes {len(results)}")
     for view, value in zip(results, values, strict=True):

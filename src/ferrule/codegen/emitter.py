@@ -17,6 +17,7 @@ import numpy as np
 
 from ferrule.codegen import memory
 from ferrule.codegen.index import Component, Cond, Index, Indexer, Part
+from ferrule.codegen.lanes import split
 from ferrule.codegen.llvm import Builder, V
 from ferrule.codegen.scalar import Scalars, has_f16
 from ferrule.errors import Unsupported
@@ -106,7 +107,9 @@ class Emitter:
     def spread(self, lanes: Lanes) -> Lanes:
         """A scalar lane value in every lane."""
         if isinstance(lanes, V):
-            return self.ix.splat(lanes) if lanes.ref[0] == "%" else self.b.splat(lanes, self.width)
+            if lanes.ref[0] == "%":
+                return self.ix.splat(lanes)
+            return V(f"<{self.width} x {lanes.type}>", f"splat ({lanes})")
         return tuple(self.spread(part) for part in lanes)
 
     def inline(self, block: Block, args: Sequence[Lanes]) -> list[Lanes]:
@@ -156,23 +159,24 @@ class Emitter:
         """Reads the elements at an offset."""
         if self.width > 1 and offset.step == 0:
             return self.spread(self.family.at(1).load_at(pointer, dtype, offset))
-        mask = self.family.mask
-        if mask is not None and self.width == 1:
-            mask = self._any(mask)
-        raw = memory.load(self.ix, pointer, dtype, offset, mask)
+        raw = memory.load(self.ix, pointer, dtype, offset, self._mask())
         return tuple(raw) if dtype.is_complex else self.s.from_memory(dtype, raw[0])
 
-    def _any(self, mask: V) -> V:
+    def _mask(self) -> V | None:
+        """The mask for this number of lanes; code for another number runs if any lane is on."""
+        mask = self.family.mask
+        if mask is None or mask.type == f"<{self.width} x i1>":
+            return mask
         key = ("any", mask.ref)
         if key not in self.family.known:
             lanes = mask.type[1:].split(" x ")[0]
             self.family.known[key] = self.b.call("i1", f"llvm.vector.reduce.or.v{lanes}i1", mask)
-        return self.family.known[key]
+        return self.ix.splat(self.family.known[key]) if self.width > 1 else self.family.known[key]
 
     def store(self, pointer: V, dtype: DType, offset: Index, lanes: Lanes) -> None:
         """Writes the elements at an offset."""
         raw = list(lanes) if dtype.is_complex else [self.s.to_memory(dtype, lanes)]
-        memory.store(self.ix, pointer, dtype, offset, raw, self.family.mask)
+        memory.store(self.ix, pointer, dtype, offset, raw, self._mask())
 
     def table(self, values: np.ndarray, dtype: DType, index: Sequence[Component]) -> Lanes:
         """An element of an array that is stored with the code."""
@@ -203,7 +207,11 @@ class Emitter:
         family = self.family
         outer = family.mask
         with self.scope():
-            family.mask = mask if outer is None else self.b.binary("and", outer, mask)
+            family.mask = mask
+            if outer is not None:
+                family.mask, wider = outer, family.at(split(mask.type)[1])._mask()
+                assert wider is not None
+                family.mask = self.b.binary("and", wider, mask)
             try:
                 yield
             finally:
@@ -226,6 +234,11 @@ class Emitter:
     def _alone(self, compute: Callable[[], Lanes]) -> list[V]:
         with self.scope():
             return parts(compute())
+
+    def guarded(self, compute: Callable[[], list[Lanes]]) -> list[Lanes]:
+        """Runs a branch's body: what it computes is forgotten after."""
+        with self.scope():
+            return compute()
 
     def loop(
         self,

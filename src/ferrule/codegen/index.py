@@ -67,6 +67,13 @@ class Indexer:
         self.b, self.width = b, width
         self.known: dict[tuple[str, ...], V] = {} if known is None else known
 
+    zero = ZERO
+
+    @staticmethod
+    def number(value: int) -> Index:
+        """A constant component."""
+        return constant(value)
+
     @contextmanager
     def scope(self) -> Iterator[None]:
         """What is emitted inside (a branch, a loop's body) is forgotten after."""
@@ -297,17 +304,21 @@ class Indexer:
         return self.negate(self.both(self.negate(a), self.negate(b)))
 
     # --- shapes -----------------------------------------------------------------------------------------------------
-    def flatten(self, index: Sequence[Component], shape: Sequence[int]) -> Index:
-        """The row-major offset, in elements, of an index into an array of this shape."""
+    def flatten(self, index: Sequence[Component], shape: Sequence[int], steps: Sequence[int] = ()) -> Index:
+        """The offset, in elements, of an index into an array of this shape: row-major, or by the given strides."""
         total: Index = ZERO
-        for component, stride in self._merged(index, shape):
+        for component, stride in self._merged(index, shape, steps):
             total = self.add(self.mul(component, stride), total)
         return total
 
-    def _merged(self, index: Sequence[Component], shape: Sequence[int]) -> list[tuple[Component, int]]:
+    def _merged(
+        self, index: Sequence[Component], shape: Sequence[int], steps: Sequence[int] = ()
+    ) -> list[tuple[Component, int]]:
         """(component, stride) pairs, innermost first; neighbouring parts of one index are joined."""
         found: list[tuple[Component, int]] = []
-        for component, stride, size in zip(reversed(index), reversed(strides(shape)), reversed(shape), strict=True):
+        for component, stride, size in zip(
+            reversed(index), reversed(steps or strides(shape)), reversed(shape), strict=True
+        ):
             if isinstance(component, Index) and component.constant == 0 or size == 1:
                 continue
             if found and isinstance(component, Part):
@@ -339,6 +350,8 @@ class Indexer:
 
     def reshape(self, index: Sequence[Component], old: Sequence[int], new: Sequence[int]) -> tuple[Component, ...]:
         """The same element's index in another shape; runs of dimensions that hold equally many elements go apart."""
+        if 0 in old or 0 in new:  # never computed
+            return tuple(ZERO for _ in new)
         found: list[Component] = []
         at = to = 0
         while at < len(old) or to < len(new):

@@ -211,6 +211,10 @@ class Num:
     def f64(self) -> Num:
         return self.cast("fpext" if self.is_float else "sitofp", "double")
 
+    def as_f64_small(self) -> Num:
+        """An i64 that fits 32 bits as f64; conversions of 32 bits are the ones that every processor has."""
+        return self.cast("trunc", "i32").cast("sitofp", "double")
+
     def f32(self) -> Num:
         return self.cast("fptrunc" if self.is_float else "sitofp", "float")
 

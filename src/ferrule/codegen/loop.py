@@ -6,23 +6,29 @@ the joined dimensions runs in vector lanes; the others, and pieces of the innerm
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 
 from ferrule.codegen.emitter import Emitter, Family
 from ferrule.codegen.index import ZERO, Component, Index
 from ferrule.codegen.lanes import bits_of
 from ferrule.codegen.llvm import V, i64
+from ferrule.codegen.reduce import runs_along_lanes
 from ferrule.codegen.runs import joined
 from ferrule.codegen.scalar import compute_type
 from ferrule.errors import Internal
-from ferrule.ir import Block, Op
+from ferrule.ir import Block
 from ferrule.targets.cpu import Machine
 
 # Elements of one piece of a long innermost dimension.
 PIECE = 4096
+# With this many rows there is enough for every core: long rows are not cut into pieces.
+ROWS = 256
 # A thread is woken for no less work than this.
 GRAIN_NS = 25_000.0
+
+# Computes and stores what belongs to one index (one component per loop, outermost first).
+Body = Callable[[Emitter, Sequence[Component]], None]
 
 
 def emit(
@@ -34,13 +40,32 @@ def emit(
         raise Internal("a kernel's results differ in shape", where=block.results[0].op and block.results[0].op.loc)
     if 0 in shape:
         return 0, 1
-    sizes = joined(block, shape)
-    inner, rows = sizes[-1], prod(sizes[:-1])
-    width = lane_count(block, family.machine, inner)
-    piece = max(PIECE // width, 1) * width
-    pieces = 1 if inner <= piece or rows >= 256 else -(-inner // piece)
+    sizes = joined(block.results, shape)
 
-    def iteration(i: V) -> None:
+    def element(em: Emitter, at: Sequence[Component]) -> None:
+        """All results are computed before the first is stored: they may lie in an operand's memory."""
+        index = em.ix.reshape(at, sizes, shape)
+        lanes = [em.value(value, index) for value in block.results]
+        offset = em.ix.flatten(at, sizes)
+        for value, pointer, lane in zip(block.results, outputs, lanes, strict=True):
+            em.store(pointer, value.dtype, offset, lane)
+
+    grid = nest(family, sizes, lane_count(block, family.machine, sizes[-1]), begin, end, element)
+    return grid, grain(grid, nanoseconds)
+
+
+def grain(grid: int, nanoseconds: float) -> int:
+    """The fewest iterations that are worth a thread."""
+    return max(1, min(grid, int(GRAIN_NS * grid / max(nanoseconds, 1.0))))
+
+
+def nest(family: Family, sizes: Sequence[int], width: int, begin: V, end: V, body: Body) -> int:
+    """Loops over an index space, `width` lanes along the innermost dimension; gives the grid."""
+    inner, rows = sizes[-1], prod(sizes[:-1])
+    piece = max(PIECE // width, 1) * width
+    pieces = 1 if inner <= piece or rows >= ROWS else -(-inner // piece)
+
+    def iteration(i: V, _: list[V]) -> list[V]:
         em = family.at(1)
         with em.scope():
             row, first, last = Index(i, 0, 0, rows * pieces), ZERO, i64(inner)
@@ -49,30 +74,23 @@ def emit(
                 first = em.ix.mul(which, piece)
                 last = em.ix.clamp(em.ix.add(first, piece), 0, inner).base
             outer = em.ix.split(row, sizes[:-1])
-            span(family, width, first, last, inner, lambda em, at: element(em, block, outputs, sizes, (*outer, at)))
+            span(family, width, first, last, inner, lambda em, at: body(em, (*outer, at)))
+        return []
 
-    family.b.loop(begin, end, 1, [], lambda i, _: [iteration(i)] and [], "grid")
-    grid = rows * pieces
-    return grid, max(1, min(grid, int(GRAIN_NS * grid / max(nanoseconds, 1.0))))
-
-
-def element(em: Emitter, block: Block, outputs: Sequence[V], sizes: Sequence[int], at: Sequence[Component]) -> None:
-    """Computes and stores the elements of all results at one index (all are computed before the first is stored)."""
-    shape = block.results[0].shape
-    index = em.ix.reshape(at, sizes, shape)
-    lanes = [em.value(value, index) for value in block.results]
-    offset = em.ix.flatten(at, sizes)
-    for value, pointer, lane in zip(block.results, outputs, lanes, strict=True):
-        em.store(pointer, value.dtype, offset, lane)
+    family.b.loop(begin, end, 1, [], iteration, "grid")
+    return rows * pieces
 
 
-def span(family: Family, width: int, first: Index, last: V, size: int, body) -> None:  # type: ignore[no-untyped-def]
+def span(
+    family: Family, width: int, first: Index, last: V, size: int, body: Callable[[Emitter, Index], None]
+) -> None:
     """`body(emitter, index)` for index in [first, last), in vectors of `width` lanes, then the rest.
 
-    `size` is the upper bound of `last`; when it is a multiple of the width, `last` is one too.
+    `first` is a multiple of the width. `size` is the upper bound of `last`; when it is a multiple of the width, `last`
+    is one too.
     """
     b = family.b
-    em = family.at(width)
+    em, one = family.at(width), family.at(1)
 
     def vector(i: V, _: list[V]) -> list[V]:
         with em.scope():
@@ -82,11 +100,11 @@ def span(family: Family, width: int, first: Index, last: V, size: int, body) -> 
     if width == 1 or size % width == 0:
         b.loop(first.base, last, width, [], vector, "lanes")
         return
-    whole = em.ix.sub(Index(last, 0, 0, size + 1), em.family.at(1).ix.divmod(Index(last, 0, 0, size + 1), width)[1]).base
+    end = Index(last, 0, 0, size + 1)
+    whole = one.ix.sub(end, one.ix.divmod(end, width)[1]).base
     if size > width:
         b.loop(first.base, whole, width, [], vector, "lanes")
     if family.machine.vector_bytes < 64:  # masked loads and stores are slow or missing
-        one = family.at(1)
 
         def scalar(i: V, _: list[V]) -> list[V]:
             with one.scope():
@@ -111,23 +129,17 @@ def span(family: Family, width: int, first: Index, last: V, size: int, body) -> 
 
 def lane_count(block: Block, machine: Machine, inner: int) -> int:
     """How many lanes: as many of the widest type computed with as fill a register, no more than there are elements."""
-    if any(_runs_along_lanes(op) for op in block.ops):
+    if any(op.name == "reduce" and runs_along_lanes(op) for op in block.ops):
         return 1
     bits = [8]
     for op in block.ops:
         bits += [max(8, bits_of(compute_type(r.dtype))) for r in op.results if r.shape]
     bits += [max(8, bits_of(compute_type(a.dtype))) for a in block.args if a.shape]
     width = machine.vector_bytes * 8 // max(bits)
+    if any(op.name == "reduce" for op in block.ops) and inner >= 4 * width:
+        width *= 4  # several accumulators, and longer runs of memory per step of the reduction's loop
     while width > 1 and width // 2 >= inner:
         width //= 2
     if inner % width and inner % (width // 2 or 1) == 0 and inner > width:
         width //= 2
     return width
-
-
-def _runs_along_lanes(op: Op) -> bool:
-    """A reduction whose own vectors run along the innermost input dimension."""
-    if op.name != "reduce":
-        return False
-    x = op.operands[0]
-    return bool(x.shape) and x.type.rank - 1 in op.attrs["dimensions"] and x.shape[-1] >= 8  # type: ignore[union-attr]

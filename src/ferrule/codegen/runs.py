@@ -11,18 +11,22 @@ from collections.abc import Sequence
 from math import prod
 
 from ferrule.codegen.index import strides
-from ferrule.ir import Block, Op, Value
+from ferrule.ir import Op, Value
 from ferrule.ops import OPS
 
 Digit = tuple[int, int] | None
 
 
-def joined(block: Block, shape: Sequence[int]) -> list[int]:
-    """The sizes of the loops over a result of this shape, outermost first (at least one)."""
+def joined(values: Sequence[Value], shape: Sequence[int], ends_at: Sequence[int] = ()) -> list[int]:
+    """The sizes of the loops over values of this shape, outermost first (at least one).
+
+    No loop crosses the outer end of the dimensions `ends_at`.
+    """
     total = prod(shape)
     cuts = _Cuts(total)
+    cuts.found.update(prod(shape[d:]) for d in ends_at)
     digits: tuple[Digit, ...] = tuple(zip(strides(shape), shape, strict=True))
-    for value in block.results:
+    for value in values:
         cuts.visit(value, digits)
     ends = [1]
     for cut in sorted(cuts.found):
@@ -74,10 +78,14 @@ class _Cuts:
 
     def step(self, op: Op, digits: tuple[Digit, ...]) -> list[tuple[Value, tuple[Digit, ...]]]:
         shape = op.results[0].shape
+        if 0 in shape or any(0 in v.shape for v in op.operands):
+            return []
         if op.name in OPS and OPS[op.name].elementwise:
             return [(v, digits) for v in op.operands if len(v.shape) == len(digits)]
         attrs = op.attrs
         match op.name:
+            case "bitcast_convert" if shape == op.operands[0].shape:
+                return [(op.operands[0], digits)]
             case "optimization_barrier":
                 return [(v, digits) for v in op.operands if v.shape == shape]
             case "reshape":
@@ -116,6 +124,8 @@ class _Cuts:
             below = []
             for d, digit in enumerate(digits):
                 untouched = value.shape[d] == op.results[0].shape[d]
+                if op.name == "pad":
+                    untouched = untouched and op.attrs["edge_padding_low"][d] == 0
                 if op.name == "reverse":
                     untouched = d not in op.attrs["dimensions"]
                 if not untouched:

@@ -1,3 +1,97 @@
-"""placeholder"""
-def emit(*a): raise NotImplementedError
-def direction(op): return None
+"""The scan schedule: a reduce_window whose windows grow by one element is a running total along one dimension."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+import numpy as np
+
+from ferrule.codegen.emitter import Emitter, Family, Lanes
+from ferrule.codegen.index import Component, Index
+from ferrule.codegen.llvm import V
+from ferrule.codegen.loop import grain, lane_count, nest
+from ferrule.codegen.reduce import _constant, _evaluate, combiner
+from ferrule.ir import Block, Op
+from ferrule.ir.types import f32, f64
+from ferrule.ops.bodies import monoid
+from ferrule.ops.checks import per_axis
+
+
+def direction(op: Op) -> tuple[int, bool] | None:
+    """(dimension, backward) when the windows reach from each element to the beginning, or to the end, of a dimension
+    and the initial values may be combined in any number of times."""
+    shape = op.operands[0].shape
+    rank, count = len(shape), len(op.operands) // 2
+    window, padding = op.attrs["window_dimensions"], per_axis(op, "padding", rank, (0, 0))
+    for name in ("window_strides", "base_dilations", "window_dilations"):
+        if any(v != 1 for v in per_axis(op, name, rank, 1)):
+            return None
+    long = [d for d in range(rank) if window[d] != 1]
+    if len(long) != 1 or 0 in shape or any(tuple(padding[d]) != (0, 0) for d in range(rank) if d != long[0]):
+        return None
+    axis, reach = long[0], shape[long[0]] - 1
+    if window[axis] != reach + 1 or tuple(padding[axis]) not in ((reach, 0), (0, reach)):
+        return None
+    inits = [_constant(op, count + i) for i in range(count)]
+    if any(i is None for i in inits) or op.regions[0].free():
+        return None
+    values = [np.asarray(i).reshape(1) for i in inits]
+    try:
+        twice = _evaluate(op.regions[0], [*values, *values])
+    except KeyError:
+        return None
+    if any(a.tobytes() != b.tobytes() for a, b in zip(twice, values, strict=True)):
+        return None
+    return axis, tuple(padding[axis]) == (0, reach)
+
+
+def emit(
+    family: Family, block: Block, outputs: Sequence[V], begin: V, end: V, nanoseconds: float
+) -> tuple[int, int]:
+    """Writes the loops; gives the grid and the grain."""
+    root = block.results[0].op
+    assert root is not None
+    found = direction(root)
+    assert found is not None
+    axis, backward = found
+    shape, body = root.operands[0].shape, root.regions[0]
+    count, length = len(root.operands) // 2, shape[axis]
+    dtypes = [r.dtype for r in root.results]
+    combine, carried = combiner(body, dtypes)[0], list(dtypes)
+    exact = monoid(body) in ("add", "multiply") and dtypes[0].is_float and dtypes[0].bits < 64
+    if exact:  # a running total in the next wider type: its error does not grow with the length
+        carried = [f64 if dtypes[0] == f32 else f32]
+    wide = carried[0]
+    inner, outer = prod(shape[axis + 1 :]), prod(shape[:axis])
+
+    def line(em: Emitter, at: Sequence[Component]) -> None:
+        """One total (or one per lane) from end to end of the dimension."""
+
+        def read(i: int, index: Sequence[Component]) -> Lanes:
+            value = root.operands[i]
+            lanes = em.s.convert(value.dtype, dtypes[i % count], em.value(value, index))
+            return em.s.convert(dtypes[0], wide, lanes) if exact else lanes
+
+        def step(i: Index, totals: list[Lanes]) -> list[Lanes]:
+            spot = em.ix.sub(em.ix.number(length - 1), i) if backward else i
+            index = em.ix.reshape([at[0], spot, at[1]], [outer, length, inner], shape)
+            news = [read(k, index) for k in range(count)]
+            if exact:
+                apply = em.s.add if monoid(body) == "add" else em.s.mul
+                totals = [apply(wide, totals[0], news[0])]
+                written = [em.s.round(dtypes[0], totals[0])]
+            else:
+                totals = combine(em, totals, news)
+                written = totals
+            offset = em.ix.flatten([at[0], spot, at[1]], [outer, length, inner])
+            for value, lanes in zip(block.results, written, strict=True):
+                pointer = outputs[block.results.index(value)]
+                em.store(pointer, value.dtype, offset, lanes)
+            return totals
+
+        em.loop(length, [read(count + k, ()) for k in range(count)], step, carried)
+
+    width = lane_count(block, family.machine, inner)
+    grid = nest(family, [outer, inner], width, begin, end, line)
+    return grid, grain(grid, nanoseconds)

@@ -1,2 +1,135 @@
-"""placeholder"""
-def emit(*a): raise NotImplementedError
+"""The update schedule: dynamic_update_slice and scatter in place.
+
+The result's buffer holds operand 0's content already; only what the update touches is read and written. The update is an
+element expression like any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ferrule.codegen.emitter import Emitter, Family
+from ferrule.codegen.index import Component, Cond, strides
+from ferrule.codegen.llvm import V
+from ferrule.codegen.loop import grain, lane_count, nest
+from ferrule.codegen.runs import joined
+from ferrule.ir import Block, Op, ScatterDims
+
+
+def emit(
+    family: Family, block: Block, outputs: Sequence[V], begin: V, end: V, nanoseconds: float
+) -> tuple[int, int]:
+    """Writes the loops; gives the grid and the grain."""
+    root = block.results[0].op
+    assert root is not None
+    if any(0 in v.shape for v in root.operands) and 0 in root.operands[-1 if root.name == "scatter" else 1].shape:
+        return 0, 1
+    if 0 in root.results[0].shape:
+        return 0, 1
+    # the work is proportional to the update, not to the whole result
+    part = root.operands[-1 if root.name == "scatter" else 1].type.size / max(1, root.results[0].type.size)  # type: ignore[union-attr]
+    schedule = _slice if root.name == "dynamic_update_slice" else _scatter
+    return schedule(family, block, root, outputs, begin, end, nanoseconds * min(1.0, part))
+
+
+def _slice(
+    family: Family, block: Block, root: Op, outputs: Sequence[V], begin: V, end: V, nanoseconds: float
+) -> tuple[int, int]:
+    whole, update = root.operands[0].shape, root.operands[1]
+    shape = update.shape
+    one = family.at(1)
+    starts = [one.index_of(root, 2 + d, (), 0, whole[d] - shape[d]) for d in range(len(shape))]
+    base = one.ix.flatten(starts, whole)
+    sizes = joined([update], shape, [d for d in range(len(shape)) if shape[d] != whole[d]])
+
+    def element(em: Emitter, at: Sequence[Component]) -> None:
+        index = em.ix.reshape(at, sizes, shape)
+        lanes = em.value(update, index)
+        offset = em.ix.add(em.ix.flatten(index, shape, strides(whole)), base)
+        em.store(outputs[0], update.dtype, offset, lanes)
+
+    grid = nest(family, sizes, lane_count(block, family.machine, sizes[-1]), begin, end, element)
+    return grid, grain(grid, nanoseconds)
+
+
+def _scatter(
+    family: Family, block: Block, root: Op, outputs: Sequence[V], begin: V, end: V, nanoseconds: float
+) -> tuple[int, int]:
+    count = (len(root.operands) - 1) // 2
+    indices, updates = root.operands[count], root.operands[count + 1 :]
+    dims: ScatterDims = root.attrs["scatter_dimension_numbers"]
+    whole, shape = root.operands[0].shape, updates[0].shape
+    gone = (*dims.inserted_window_dims, *dims.input_batching_dims)
+    kept = [d for d in range(len(whole)) if d not in gone]
+    window_of = dict(zip(kept, dims.update_window_dims, strict=True))  # operand dimension → update dimension
+    dtypes = [r.dtype for r in root.results]
+
+    def element(em: Emitter, at: Sequence[Component]) -> None:
+        index = at if shape else ()
+        batch = [c for d, c in enumerate(index) if d not in dims.update_window_dims]
+        inside: Cond = True
+        place: list[Component] = []
+        for d, size in enumerate(whole):
+            spot: Component = em.ix.zero
+            extent = shape[window_of[d]] if d in window_of else 1
+            if d in dims.scatter_dims_to_operand_dims:
+                row = list(batch)
+                if dims.index_vector_dim < len(indices.shape):
+                    row.insert(dims.index_vector_dim, em.ix.number(dims.scatter_dims_to_operand_dims.index(d)))
+                start = em.integer(root, count, row)
+                inside = em.ix.both(inside, em.ix.inside(start, 0, size - extent + 1))
+                spot = em.ix.within(start, 0, size - extent + 1)
+            if d in dims.input_batching_dims:
+                which = dims.scatter_indices_batching_dims[dims.input_batching_dims.index(d)]
+                spot = em.ix.plus(batch[which - (which > dims.index_vector_dim)], spot)
+            if d in window_of:
+                spot = em.ix.plus(index[window_of[d]], spot)
+            place.append(spot)
+
+        def write() -> list[V]:
+            with em.scope():
+                offset = em.ix.flatten(place, whole)
+                old = [em.load_at(p, d, offset) for p, d in zip(outputs, dtypes, strict=True)]
+                new = [em.s.convert(u.dtype, d, em.value(u, index)) for u, d in zip(updates, dtypes, strict=True)]
+                for pointer, d, lanes in zip(outputs, dtypes, em.inline(root.regions[0], [*old, *new]), strict=True):
+                    em.store(pointer, d, offset, lanes)
+            return []
+
+        if inside is True:
+            write()
+        elif inside is not False:
+            assert inside.type == "i1"
+            em.b.branch(inside, write)
+
+    sizes = list(shape) or [1]
+    last = len(shape) - 1
+    # Lanes need distinct places: they run along a dimension of the window, where the index vector is one for all.
+    in_window = last in dims.update_window_dims
+    width = lane_count(block, family.machine, sizes[-1]) if in_window else 1
+    if root.attrs.get("unique_indices"):
+        grid = nest(family, sizes, width, begin, end, element)
+        return grid, grain(grid, nanoseconds)
+    # Places may repeat: one thread works through the updates in order.
+    from ferrule.codegen.llvm import i64
+
+    b = family.b
+
+    def once(_: V, __: list[V]) -> list[V]:
+        total = 1
+        for size in sizes[:-1]:
+            total *= size
+        from ferrule.codegen.index import ZERO, Index
+        from ferrule.codegen.loop import span
+
+        def row(i: V, _: list[V]) -> list[V]:
+            em = family.at(1)
+            with em.scope():
+                outer = em.ix.split(Index(i, 0, 0, total), sizes[:-1])
+                span(family, width, ZERO, i64(sizes[-1]), sizes[-1], lambda em, at: element(em, (*outer, at)))
+            return []
+
+        b.loop(i64(0), i64(total), 1, [], row, "rows")
+        return []
+
+    b.loop(begin, end, 1, [], once, "grid")
+    return 1, 1

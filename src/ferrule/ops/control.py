@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,7 +12,10 @@ from ferrule.ir import Block, Op, Tensor, Token, Tuple, Type
 from ferrule.ir.types import i1, i32, ui32
 from ferrule.ops.bodies import check_body, vectorized
 from ferrule.ops.checks import attr, declared_results, expect, operand, operand_types, operands, regions, reject
-from ferrule.ops.definition import Run, define
+from ferrule.ops.definition import Run, define, element
+
+if TYPE_CHECKING:
+    from ferrule.codegen.emitter import Emitter, Key, Lanes
 
 TOKEN = np.zeros((), np.bool_)
 """What stands for a token where values are NumPy arrays."""
@@ -148,3 +151,21 @@ for _name in ("partition_id", "replica_id"):
     )
 # Ferrule's own: the region that becomes one kernel means what its ops mean
 define("fusion", infer=_infer_fusion, evaluate=lambda op, xs, run: run(op.regions[0], xs))
+
+
+# ---- elements ----------------------------------------------------------------------------------------------------
+
+
+@element("map")
+def _map_element(em: Emitter, op: Op, k: int, index: Key) -> Lanes:
+    return em.inline(op.regions[0], [em.value(v, index) for v in op.operands])[0]
+
+
+@element("optimization_barrier")
+def _barrier_element(em: Emitter, op: Op, k: int, index: Key) -> Lanes:
+    return em.operand(op, k, index)
+
+
+@element("partition_id", "replica_id")
+def _zero_element(em: Emitter, op: Op, k: int, index: Key) -> Lanes:
+    return em.s.const(ui32, 0)

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ferrule.ir import Op, Tensor, Type
-from ferrule.ir.types import DType, c64, c128, f32
+from ferrule.ir.types import DTYPES, DType, c64, c128, f32, i64
 from ferrule.ops import numerics as n
 from ferrule.ops.checks import declared, expect, kinds, operands, same_type
 from ferrule.ops.definition import Run, define, element
 
 if TYPE_CHECKING:
+    from ferrule.codegen.emitter import Emitter, Key
     from ferrule.codegen.llvm import V
     from ferrule.codegen.scalar import Lane, Scalars
 
@@ -145,3 +146,30 @@ def _element_imag(s: Scalars, op: Op, a: Lane) -> Lane:
 @element("complex")
 def _element_complex(s: Scalars, op: Op, re: V, im: V) -> Lane:
     return re, im
+
+
+@element("bitcast_convert")
+def _element_bitcast(em: Emitter, op: Op, k: int, index: Key) -> Lane:
+    source, target = op.operands[0].dtype, op.result.dtype
+    old, new = _width(source), _width(target)
+    if old == new:
+        return em.s.bitcast(source, target, em.operand(op, 0, index))
+    if old > new:  # piece `index[-1]` of the operand's bits, lowest first
+        wide, narrow = _bits(old), _bits(new)
+        bits = em.s.bitcast(source, wide, em.operand(op, 0, index[:-1]))
+        place = em.s.convert(i64, wide, em.ix.lanes(em.ix.mul(index[-1], new)))
+        shifted = em.s.shift("logical", wide, bits, place)  # type: ignore[arg-type]
+        piece = em.s.convert(wide, narrow, em.s.and_(wide, shifted, em.s.const(wide, (1 << new) - 1)))  # type: ignore[arg-type]
+        return em.s.bitcast(narrow, target, piece)
+    wide, narrow = _bits(new), _bits(old)
+    total = em.s.const(wide, 0)
+    for i in range(new // old):
+        piece = em.s.bitcast(source, narrow, em.operand(op, 0, (*index, em.ix.number(i))))
+        moved = em.s.shift("left", wide, em.s.convert(narrow, wide, piece), em.s.const(wide, i * old))  # type: ignore[arg-type]
+        total = em.s.or_(wide, total, moved)  # type: ignore[arg-type]
+    return em.s.bitcast(wide, target, total)
+
+
+def _bits(width: int) -> DType:
+    """The unsigned integer type of this width; one bit is an i1."""
+    return DTYPES["i1" if width == 1 else f"ui{width}"]

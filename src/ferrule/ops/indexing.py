@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -10,8 +11,12 @@ from ferrule.ir import GatherDims, Op, ScatterDims, Tensor, Type
 from ferrule.ops import numerics as n
 from ferrule.ops.bodies import monoid, returned_argument, vectorized
 from ferrule.ops.checks import attr, axes, expect, operand, operands, per_axis, regions
-from ferrule.ops.definition import Run, define
+from ferrule.ops.definition import Run, define, element
 from ferrule.ops.reduction import apply_in_rounds
+
+if TYPE_CHECKING:
+    from ferrule.codegen.emitter import Emitter, Key, Lanes
+    from ferrule.codegen.index import Component
 
 Arrays = Sequence[np.ndarray]
 
@@ -200,3 +205,29 @@ def _targets(
 
 define("gather", infer=_infer_gather, evaluate=_gather, flops=0)
 define("scatter", infer=_infer_scatter, evaluate=_scatter)
+
+
+# ---- elements ----------------------------------------------------------------------------------------------------
+
+
+@element("gather")
+def _gather_element(em: Emitter, op: Op, k: int, index: Key) -> Lanes:
+    dims: GatherDims = op.attrs["dimension_numbers"]
+    shape, sizes = op.operands[0].shape, op.attrs["slice_sizes"]
+    batch = [c for d, c in enumerate(index) if d not in dims.offset_dims]
+    offsets = iter(index[d] for d in dims.offset_dims)
+    place: list[Component] = []
+    for d, size in enumerate(shape):
+        at: Component = em.ix.zero
+        if d in dims.start_index_map:
+            row = list(batch)
+            if dims.index_vector_dim < len(op.operands[1].shape):
+                row.insert(dims.index_vector_dim, em.ix.number(dims.start_index_map.index(d)))
+            at = em.index_of(op, 1, row, 0, size - sizes[d])
+        if d in dims.operand_batching_dims:
+            which = dims.start_indices_batching_dims[dims.operand_batching_dims.index(d)]
+            at = em.ix.plus(batch[which - (which > dims.index_vector_dim)], at)
+        if d not in dims.collapsed_slice_dims and d not in dims.operand_batching_dims:
+            at = em.ix.plus(next(offsets), at)
+        place.append(at)
+    return em.operand(op, 0, place)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,9 +12,12 @@ from ferrule.ir import ConvDims, DotDims, Op, Tensor, Type
 from ferrule.ir.types import DType, c64, c128, f64
 from ferrule.ops import numerics as n
 from ferrule.ops.checks import attr, axes, declared, expect, kinds, operands, per_axis, reject
-from ferrule.ops.definition import Run, define
+from ferrule.ops.definition import Run, define, element
 from ferrule.ops.reduction import window_output
 from ferrule.ops.shape import pad
+
+if TYPE_CHECKING:
+    from ferrule.codegen.emitter import Emitter, Key, Lanes
 
 Arrays = Sequence[np.ndarray]
 
@@ -280,3 +284,27 @@ define("convolution", infer=_infer_convolution, evaluate=_convolution)
 define("cholesky", infer=_infer_cholesky, evaluate=_cholesky)
 define("triangular_solve", infer=_infer_triangular_solve, evaluate=_triangular_solve)
 define("fft", infer=_infer_fft, evaluate=_fft)
+
+
+# ---- elements ----------------------------------------------------------------------------------------------------
+
+
+@element("dot_general")
+def _dot_general_element(em: Emitter, op: Op, k: int, index: Key) -> Lanes:
+    from ferrule.codegen.products import dot_element
+
+    return dot_element(em, op, index, op.attrs["dot_dimension_numbers"])
+
+
+@element("dot")
+def _dot_element(em: Emitter, op: Op, k: int, index: Key) -> Lanes:
+    from ferrule.codegen.products import dot_element
+
+    return dot_element(em, op, index, _plain_dot(len(op.operands[0].shape), len(op.operands[1].shape)))
+
+
+@element("convolution")
+def _convolution_element(em: Emitter, op: Op, k: int, index: Key) -> Lanes:
+    from ferrule.codegen.products import convolution_element
+
+    return convolution_element(em, op, index, _conv_attrs(op, len(index) - 2))

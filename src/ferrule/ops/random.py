@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,7 +12,10 @@ from ferrule.ir import Op, Tensor, Type
 from ferrule.ir.types import ui64
 from ferrule.ops import numerics as n
 from ferrule.ops.checks import attr, declared, expect, kinds, operands
-from ferrule.ops.definition import Run, define
+from ferrule.ops.definition import Run, define, element
+
+if TYPE_CHECKING:
+    from ferrule.codegen.emitter import Emitter, Key, Lanes
 
 Words = list[np.ndarray]
 _LOW = np.uint64(0xFFFFFFFF)
@@ -144,3 +148,13 @@ def _rng(op: Op, xs: Sequence[np.ndarray], run: Run) -> Sequence[np.ndarray]:
 
 define("rng_bit_generator", infer=_infer_bits, evaluate=_bits, flops=20)
 define("rng", infer=_infer_rng, evaluate=_rng, flops=20)
+
+
+# ---- elements ----------------------------------------------------------------------------------------------------
+
+
+@element("rng_bit_generator")
+def _bits_element(em: Emitter, op: Op, k: int, index: Key) -> Lanes:
+    from ferrule.codegen.random import bits_element, state_element
+
+    return bits_element(em, op, index) if k == 1 else state_element(em, op, index)

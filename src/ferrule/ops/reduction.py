@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,8 +13,11 @@ from ferrule.ir.types import i1
 from ferrule.ops import numerics as n
 from ferrule.ops.bodies import check_body, fold, monoid, vectorized
 from ferrule.ops.checks import attr, axes, expect, operands, per_axis, regions
-from ferrule.ops.definition import Run, define
+from ferrule.ops.definition import Run, define, element
 from ferrule.ops.shape import pad
+
+if TYPE_CHECKING:
+    from ferrule.codegen.emitter import Emitter, Key, Lanes
 
 Arrays = Sequence[np.ndarray]
 
@@ -237,3 +241,27 @@ def apply_in_rounds(outs: list[np.ndarray], target: np.ndarray, values: Arrays, 
 define("reduce", infer=_infer_reduce, evaluate=_reduce)
 define("reduce_window", infer=_infer_reduce_window, evaluate=_reduce_window)
 define("select_and_scatter", infer=_infer_select_and_scatter, evaluate=_select_and_scatter)
+
+
+# ---- elements ----------------------------------------------------------------------------------------------------
+
+
+@element("reduce")
+def _reduce_element(em: Emitter, op: Op, k: int, index: Key) -> Lanes:
+    from ferrule.codegen.reduce import reduce_element
+
+    return reduce_element(em, op, k, index)
+
+
+@element("reduce_window")
+def _reduce_window_element(em: Emitter, op: Op, k: int, index: Key) -> Lanes:
+    from ferrule.codegen.windows import window_element
+
+    return window_element(em, op, k, index, _window_attrs(op, len(index)))
+
+
+@element("select_and_scatter")
+def _select_and_scatter_element(em: Emitter, op: Op, k: int, index: Key) -> Lanes:
+    from ferrule.codegen.windows import scattered_element
+
+    return scattered_element(em, op, index, _window_attrs(op, len(index)))

@@ -258,8 +258,11 @@ def _custom_call(out: Block, op: Op, operands: list[Value]) -> Sequence[Value]:
     if target in IDENTITY:
         return operands
     config = op.attrs.get("backend_config")
-    typed = config if isinstance(config, dict) else {}
     version = int(op.attrs.get("api_version", 1))
+    if isinstance(older := op.attrs.get("mhlo.backend_config"), dict):
+        # jax.ffi's spelling of a typed call, from a time when StableHLO had only strings there.
+        config, version = older, 4
+    typed = config if isinstance(config, dict) else {}
     if target not in BUILTIN and version != 4:
         near = difflib.get_close_matches(target, BUILTIN + IDENTITY, 1)
         raise Unsupported(

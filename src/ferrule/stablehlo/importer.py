@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from ferrule.errors import InvalidArgument, Unsupported
-from ferrule.ir import Block, Function, Loc, Module, Op, Tensor, Value
+from ferrule.ir import Block, Function, Loc, Module, Op, Tensor, Token, Type, Value
+from ferrule.ir.types import i1
 from ferrule.stablehlo.check import check
 from ferrule.stablehlo.layouts import row_major_call
 from ferrule.stablehlo.sdy import Mesh, MeshGroups, Sharding
@@ -22,6 +23,8 @@ from ferrule.stablehlo.tuples import flatten_tuples, has_tuples
 
 Env = dict[Value, Value]
 _MAX_CALLS = 200
+# What stands for a token at a program's border.
+_TOKEN = Tensor((0,), i1)
 
 # Custom calls that only tell a partitioner or a memory planner something; the value passes through.
 _HINTS = {
@@ -47,13 +50,25 @@ def import_module(module: Module) -> Module:
     if partitions > 1:
         _require_replicated(module, main, partitions)
     work = _Importer(module, partitions, replicas)
-    body = Block(a.type for a in main.body.args)
+    body = Block(_border(a.type) for a in main.body.args)
     env: Env = dict(zip(main.body.args, body.args, strict=True))
+    for old in main.body.args:
+        if isinstance(old.type, Token):
+            env[old] = body.add("create_token", [], [Token()]).result
     work.copy(main.body, body, env, None)
     body.results = [env.get(v, v) for v in main.body.results]
+    for i, value in enumerate(body.results):
+        if isinstance(value.type, Token):
+            attrs = {"value": np.zeros(_TOKEN.shape, np.bool_)}
+            body.results[i] = body.add("constant", [], [_TOKEN], attrs).result
     check(body)
     function = Function("main", body, main.arg_attrs, main.result_attrs, main.visibility)
     return Module({"main": function}, module.attrs, module.name, module.producer, module.meshes)
+
+
+def _border(type: Type) -> Type:
+    """A parameter's type: a token that orders effects between programs comes in a buffer, as JAX hands it over."""
+    return _TOKEN if isinstance(type, Token) else type
 
 
 def _count(module: Module, key: str) -> int:

@@ -5,23 +5,24 @@ MLIR ends the process when one of its own checks fails, so nothing of Ferrule im
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
 # The version that artifacts are written in; every op of it is known to `op_table.py`.
 _TARGET = "1.17.0"
 
-_STEPS = {
-    # Shapes that are open in the types but follow from the arguments' shapes.
-    "dynamic": (
-        "inline,stablehlo-refine-shapes,func.func(stablehlo-check-shape-assertions),"
-        "func.func(stablehlo-canonicalize-dynamism),stablehlo-refine-shapes,canonicalize,cse"
-    ),
-    "quantized": "func.func(stablehlo-legalize-quant-to-math)",
-}
+# Sizes that follow from the arguments' shapes, and a last pass over what JAX's own refinement leaves.
+_SHAPES = (
+    "inline,symbol-dce,stablehlo-refine-shapes,func.func(stablehlo-canonicalize-dynamism),stablehlo-refine-shapes,"
+    "func.func(stablehlo-check-shape-assertions),canonicalize,cse"
+)
+_QUANTIZED = "func.func(stablehlo-legalize-quant-to-math)"
 
 
 class Refused(Exception):
-    """The input cannot be converted; the text says why."""
+    """The input cannot be converted; the text says why. `open_shape` if a shape is not known."""
+
+    open_shape = ""
 
 
 def _context() -> Any:
@@ -64,6 +65,27 @@ def _parse(code: bytes, context: Any) -> Any:
     return ir.Module.parse(code, context)
 
 
+def _refine(module: Any, context: Any) -> Any:
+    """Makes shapes static that follow from the shapes of main's arguments."""
+    from jaxlib import _jax
+    from jaxlib.mlir import ir
+    from jaxlib.mlir.passmanager import PassManager
+
+    for function in module.body.operations:
+        if function.operation.name == "func.func" and function.name.value == "main":
+            for number, type in enumerate(function.type.inputs):
+                if isinstance(type, ir.RankedTensorType) and not type.has_static_shape:
+                    refused = Refused("")
+                    refused.open_shape = f"argument {number} of @main has the type {type}"
+                    raise refused
+    PassManager.parse(f"builtin.module({_SHAPES})").run(module.operation)
+    stream = io.BytesIO()
+    module.operation.write_bytecode(stream)
+    # JAX's refinement knows a few more ops, such as windowed reductions. It fails if a shape stays open.
+    refined = _jax.mlir.refine_polymorphic_shapes(stream.getvalue(), True, False, True)
+    return _parse(refined, context)
+
+
 def convert(code: bytes, format: str, steps: list[str]) -> bytes:
     """Returns a portable artifact of the program after the named steps."""
     from jaxlib import _jax  # type: ignore[attr-defined]
@@ -76,11 +98,10 @@ def convert(code: bytes, format: str, steps: list[str]) -> bytes:
     try:
         with context, ir.Location.unknown():
             module = _parse(code, context)
-            for step in steps:
-                if step == "dynamic":
-                    # The functions' argument types are static already where JAX or TF gave the shapes.
-                    PassManager.parse("builtin.module(inline,symbol-dce)").run(module.operation)
-                PassManager.parse(f"builtin.module({_STEPS[step]})").run(module.operation)
+            if "dynamic" in steps:
+                module = _refine(module, context)
+            if "quantized" in steps:
+                PassManager.parse(f"builtin.module({_QUANTIZED})").run(module.operation)
             if not module.operation.verify():
                 raise Refused("the module does not verify")
             return bytes(_jax.mlir.serialize_portable_artifact(module, _TARGET, True))

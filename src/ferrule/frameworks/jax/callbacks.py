@@ -164,10 +164,12 @@ def _emit(
         TARGET,
         result_types=types,
         operands=operands,
-        backend_config={"id": ir.IntegerAttr.get(ir.IntegerType.get_signless(64), handle.id)},
         has_side_effect=side_effect,
         api_version=4,
     )
+    # Set here, because custom_call turns a dictionary into an attribute of the older API version.
+    number = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), handle.id)
+    call.operation.attributes["backend_config"] = ir.DictAttr.get({"id": number})
     if sharding is not None:
         mlir.set_sharding(ctx.module_context, call, sharding)
     results = list(call.results)
