@@ -7,6 +7,10 @@
 #include <mutex>
 #include <type_traits>
 
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
 namespace ferrule {
 
 std::string NameOf(Element e) {
@@ -182,6 +186,33 @@ auto Whole(T x) {
   }
 }
 
+// Half precision eight numbers at a time, where the CPU can: without F16C each conversion is a function call.
+#if defined(__x86_64__)
+bool HasHalfInstructions() {
+  static const bool has = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
+  return has;
+}
+__attribute__((target("avx2,f16c"))) void LoadHalf(const uint16_t* from, int64_t count, float* to) {
+  int64_t i = 0;
+  for (; i + 8 <= count; i += 8) {
+    _mm256_storeu_ps(to + i, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i))));
+  }
+  for (; i < count; ++i) to[i] = F16ToFloat(from[i]);
+}
+__attribute__((target("avx2,f16c"))) void StoreHalf(uint16_t* to, int64_t count, const float* from) {
+  int64_t i = 0;
+  for (; i + 8 <= count; i += 8) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(to + i),
+                     _mm256_cvtps_ph(_mm256_loadu_ps(from + i), _MM_FROUND_TO_NEAREST_INT));
+  }
+  for (; i < count; ++i) to[i] = FloatToF16(from[i]);
+}
+#else
+constexpr bool HasHalfInstructions() { return false; }  // the compiler's own conversions are instructions
+inline void LoadHalf(const uint16_t*, int64_t, float*) {}
+inline void StoreHalf(uint16_t*, int64_t, const float*) {}
+#endif
+
 // Sign-extends the low bits of a byte: what the high bits of a stored i4 or i2 are is not specified.
 inline int Narrow(uint8_t byte, int bits) { return static_cast<int8_t>(byte << (8 - bits)) >> (8 - bits); }
 
@@ -214,6 +245,11 @@ void LoadElements(Element from, const void* source, int64_t stride, int64_t coun
       return static_cast<To>(x);
     }
   };
+  if constexpr (std::is_same_v<To, float>) {
+    if (from == Element::kF16 && stride == 1 && HasHalfInstructions()) {
+      return LoadHalf(static_cast<const uint16_t*>(source), count, to);
+    }
+  }
   switch (from) {
     case Element::kPred:
       return Load<uint8_t>(source, stride, count, to, [](uint8_t x) { return static_cast<To>(x != 0 ? 1 : 0); });
@@ -277,6 +313,11 @@ void StoreElements(Element to, void* target, int64_t stride, int64_t count, cons
       }
     });
   };
+  if constexpr (std::is_same_v<From, float>) {
+    if (to == Element::kF16 && stride == 1 && HasHalfInstructions()) {
+      return StoreHalf(static_cast<uint16_t*>(target), count, from);
+    }
+  }
   switch (to) {
     case Element::kPred:
       return Store<uint8_t>(target, stride, count, from, [](From x) { return static_cast<uint8_t>(x != From(0)); });

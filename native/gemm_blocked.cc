@@ -250,6 +250,9 @@ class Blocked {
     for (int64_t w = count; w < (count + width - 1) / width * width; ++w) {
       for (int64_t p = 0; p < depth; ++p) put(w, p, T(0));
     }
+    if constexpr (kComplex) {
+      if (direct && (!kLeft || x_k == 1)) return PackComplex<kLeft>(static_cast<const T*>(x), x_w, x_k, count, depth, panels);
+    }
     T* row = ThreadScratch().row.template Get<T>(std::max(count, depth));
     if (x_w == 1) {
       for (int64_t p = 0; p < depth; ++p) {
@@ -267,6 +270,37 @@ class Blocked {
     for (int64_t w = 0; w < count; ++w) {
       LoadElements(type, At(x, type, w * x_w), x_k, depth, row);
       for (int64_t p = 0; p < depth; ++p) put(w, p, row[p]);
+    }
+  }
+
+  // The common cases of complex numbers: B (parts separated), and A with adjacent columns.
+  template <bool kLeft>
+  void PackComplex(const T* x, int64_t x_w, int64_t x_k, int64_t count, int64_t depth, R* panels) const {
+    const int width = kLeft ? kernels_.rows : kernels_.columns;
+    for (int64_t w0 = 0; w0 < count; w0 += width) {
+      int64_t lanes = std::min<int64_t>(width, count - w0);
+      const R* from = reinterpret_cast<const R*>(x + w0 * x_w);
+      R* panel = panels + w0 * depth * 2;
+      for (int64_t p = 0; p < depth; ++p) {
+        R* to = panel + p * width * 2;
+        const R* row = from + 2 * p * x_k;
+        if (kLeft) {
+          for (int64_t w = 0; w < lanes; ++w) {
+            to[2 * w] = row[2 * w * x_w];
+            to[2 * w + 1] = row[2 * w * x_w + 1];
+          }
+        } else if (x_w == 1) {
+          for (int64_t w = 0; w < lanes; ++w) {
+            to[w] = row[2 * w];
+            to[width + w] = row[2 * w + 1];
+          }
+        } else {
+          for (int64_t w = 0; w < lanes; ++w) {
+            to[w] = row[2 * w * x_w];
+            to[width + w] = row[2 * w * x_w + 1];
+          }
+        }
+      }
     }
   }
 
