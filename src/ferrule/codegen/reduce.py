@@ -1,0 +1,284 @@
+"""Reductions inside element expressions: many input elements, combined by a region, make one element.
+
+With lanes over the outputs, or a body whose order matters, each lane combines its elements one after the other. A scalar
+expression that reduces the innermost, contiguous dimension uses vectors along that dimension instead: accumulators in
+the lanes, combined in halves at the end. That needs a body that is associative (StableHLO demands it) and commutative,
+and a value to start all lanes with that may be combined in any number of times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
+from itertools import groupby
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ferrule.codegen.emitter import Emitter, Key, Lanes, parts, whole
+from ferrule.codegen.index import Component, Index
+from ferrule.codegen.lanes import bits_of
+from ferrule.codegen.llvm import V, i64
+from ferrule.codegen.scalar import compute_type
+from ferrule.ir import Block, Op
+from ferrule.ir.types import DType, f32
+from ferrule.ops import OPS
+from ferrule.ops.bodies import monoid
+
+# A vector reduction keeps this many registers of each operand's accumulators, to hide the latency of the body.
+UNROLL = 4
+# From this many elements on, lanes along the reduced dimension pay for their combination at the end.
+LANES_FROM = 8
+
+Combine = Callable[[Emitter, Sequence[Lanes], Sequence[Lanes]], list[Lanes]]
+
+
+def reduce_element(em: Emitter, op: Op, k: int, index: Key) -> Lanes:
+    """The element rule of `reduce`; all results are computed at once."""
+    fold = Fold(em, op)
+    results = fold.along_lanes(index) if em.width == 1 and fold.lanes else fold.one_by_one(index)
+    for value, lanes in zip(op.results, results, strict=True):
+        em.remember(value, index, lanes)
+    return results[k]
+
+
+def runs_along_lanes(op: Op) -> bool:
+    """Does a scalar loop over this reduction's outputs use vectors along the reduced dimension?"""
+    x, dims = op.operands[0], op.attrs["dimensions"]
+    if not x.shape or len(x.shape) - 1 not in dims:
+        return False
+    inner = 1
+    for d in reversed(range(len(x.shape))):
+        if d not in dims:
+            break
+        inner *= x.shape[d]
+    return inner >= LANES_FROM and _start(op) is not None
+
+
+def combiner(body: Block, dtypes: Sequence[DType]) -> tuple[Combine, bool]:
+    """Applies a body; the flag says that sums of a narrow float stay unrounded until the end."""
+    if monoid(body) == "add" and dtypes[0].is_float and dtypes[0].bits < 32:
+        return lambda em, a, b: [em.s.add(f32, a[0], b[0])], True
+    return lambda em, a, b: em.inline(body, [*a, *b]), False
+
+
+class Fold:
+    """One reduction, as seen from an emitter."""
+
+    def __init__(self, em: Emitter, op: Op) -> None:
+        self.em, self.op = em, op
+        self.count = len(op.operands) // 2
+        self.body = op.regions[0]
+        self.shape = op.operands[0].shape
+        self.gone = sorted(op.attrs["dimensions"])
+        self.dtypes = [r.dtype for r in op.results]
+        self.combine, self.unrounded = combiner(self.body, self.dtypes)
+        self.carried = [f32] if self.unrounded else self.dtypes
+        # runs of neighbouring reduced dimensions: each is one loop
+        numbered = groupby(enumerate(self.gone), key=lambda pair: pair[1] - pair[0])
+        self.runs = [[d for _, d in group] for _, group in numbered]
+        self.lanes = runs_along_lanes(op)
+
+    def inputs(self, em: Emitter, index: Key, at: Sequence[Component]) -> list[Lanes]:
+        """The input elements at output `index` and positions `at`, one per run of reduced dimensions."""
+        place: dict[int, Component] = {}
+        for run, position in zip(self.runs, at, strict=True):
+            place.update(zip(run, em.ix.split(position, [self.shape[d] for d in run]), strict=True))
+        kept = iter(index)
+        full = [place[d] if d in place else next(kept) for d in range(len(self.shape))]
+        return [self.read(em, i, full) for i in range(self.count)]
+
+    def read(self, em: Emitter, i: int, index: Sequence[Component]) -> Lanes:
+        value = self.op.operands[i]
+        return em.s.convert(value.dtype, self.dtypes[i], em.value(value, index))
+
+    def inits(self, em: Emitter) -> list[Lanes]:
+        return [self.read(em, self.count + i, ()) for i in range(self.count)]
+
+    def finish(self, em: Emitter, values: list[Lanes]) -> list[Lanes]:
+        return [em.s.round(self.dtypes[0], values[0])] if self.unrounded else values
+
+    def one_by_one(self, index: Key) -> list[Lanes]:
+        em = self.em
+        sizes = [prod(self.shape[d] for d in run) for run in self.runs]
+
+        def level(depth: int, at: list[Component], carried: list[Lanes]) -> Sequence[Lanes]:
+            if depth == len(sizes):
+                return self.combine(em, carried, self.inputs(em, index, at))
+            return em.loop(sizes[depth], carried, lambda i, c: level(depth + 1, [*at, i], c), self.carried)
+
+        return self.finish(em, list(level(0, [], self.inits(em))))
+
+    def along_lanes(self, index: Key) -> list[Lanes]:
+        em, b = self.em, self.em.b
+        sizes = [prod(self.shape[d] for d in run) for run in self.runs]
+        inner = sizes[-1]
+        width = self.width(inner)
+        wide = em.family.at(width)
+        start = _start(self.op)
+        assert start is not None
+        begin = [wide.s.const(d, v) for d, v in zip(self.carried, start.values, strict=True)]
+        rebuild = partial(_rebuild, self.carried)
+
+        def vectors(at: list[Component], carried: list[Lanes]) -> list[Lanes]:
+            def step(i: V, flat: list[V]) -> list[V]:
+                with em.scope():
+                    here = Index(i, 1, 0, inner, width)
+                    return _flat(self.combine(wide, rebuild(flat), self.inputs(wide, index, [*at, here])))
+
+            full = inner - inner % width
+            total = rebuild(b.loop(i64(0), i64(full), width, _flat(carried), step)) if full else carried
+            if full == inner:
+                return total
+            with em.scope():
+                mask = V(f"<{width} x i1>", _mask_text(width, inner - full))
+                with em.masked(mask):
+                    here = Index(i64(full), 1, full, inner, width)
+                    news = self.combine(wide, total, self.inputs(wide, index, [*at, here]))
+                kept = zip(_flat(news), _flat(total), strict=True)
+                return rebuild([b.select(mask, new, old) for new, old in kept])
+
+        def level(depth: int, at: list[Component], carried: list[Lanes]) -> Sequence[Lanes]:
+            if depth == len(sizes) - 1:
+                return vectors(at, carried)
+            return wide.loop(sizes[depth], carried, lambda i, c: level(depth + 1, [*at, i], c), self.carried)
+
+        total = self.halve(width, list(level(0, [], begin)))
+        if not start.is_init:
+            total = self.combine(em, self.inits(em), total)
+        return self.finish(em, total)
+
+    def width(self, inner: int) -> int:
+        machine = self.em.family.machine
+        bits = max(max(bits_of(compute_type(v.dtype)) for v in self.op.operands[: self.count]), 8)
+        width = machine.vector_bytes * 8 // bits
+        width *= max(1, UNROLL // self.count) if inner >= width * UNROLL * 2 else 1
+        while width > inner:
+            width //= 2
+        return width
+
+    def halve(self, width: int, values: list[Lanes]) -> list[Lanes]:
+        """Combines the lanes: the first half with the second, until one is left."""
+        while width > 1:
+            width //= 2
+            em = self.em.family.at(width)
+            halves = [[self.half(v, width, upper) for v in values] for upper in (False, True)]
+            values = self.combine(em, halves[0], halves[1])
+        return values
+
+    def half(self, lanes: Lanes, width: int, upper: bool) -> Lanes:
+        if not isinstance(lanes, V):
+            return tuple(self.half(part, width, upper) for part in lanes)
+        b, first = self.em.b, width if upper else 0
+        scalar = lanes.type[1:-1].split(" x ")[1]
+        if width == 1:
+            return b.emit(scalar, f"extractelement {lanes}, i64 {first}")
+        picks = ", ".join(f"i32 {first + i}" for i in range(width))
+        kind = f"<{width} x {scalar}>"
+        return b.emit(kind, f"shufflevector {lanes}, {lanes.type} poison, <{width} x i32> <{picks}>")
+
+
+def _mask_text(width: int, count: int) -> str:
+    return f"<{', '.join(f'i1 {str(lane < count).lower()}' for lane in range(width))}>"
+
+
+def _flat(values: Sequence[Lanes]) -> list[V]:
+    return [p for lanes in values for p in parts(lanes)]
+
+
+def _rebuild(dtypes: Sequence[DType], flat: Sequence[V]) -> list[Lanes]:
+    rest = list(flat)
+    return [whole(d, [rest.pop(0) for _ in range(2 if d.is_complex else 1)]) for d in dtypes]
+
+
+# ---- what the lanes start with -----------------------------------------------------------------------------------
+
+
+class Start:
+    """Values that every lane may start with; `is_init`: they are the initial values themselves."""
+
+    def __init__(self, values: list[Any], is_init: bool) -> None:
+        self.values, self.is_init = values, is_init
+
+
+@lru_cache(maxsize=256)
+def _start(op: Op) -> Start | None:
+    """None when lanes cannot be used."""
+    body, count = op.regions[0], len(op.operands) // 2
+    if (kind := monoid(body)) is not None:
+        neutral = _neutral(kind, op.results[0].dtype)
+        return None if neutral is None else Start([neutral], False)
+    inits = [_constant(op, count + i) for i in range(count)]
+    if any(i is None for i in inits) or body.free():
+        return None
+    values = [np.asarray(i).reshape(1) for i in inits]
+    try:
+        twice = _evaluate(body, [*values, *values])
+        idempotent = all(a.tobytes() == b.tobytes() for a, b in zip(twice, values, strict=True))
+        return Start([v[0] for v in values], True) if idempotent and _commutes(body) else None
+    except (KeyError, NotImplementedError):
+        return None
+
+
+def _constant(op: Op, i: int) -> np.ndarray | None:
+    source = op.operands[i].op
+    if source is None or source.name != "constant" or op.operands[i].dtype != op.results[i % len(op.results)].dtype:
+        return None
+    return source.attrs["value"]
+
+
+def _neutral(kind: str, dtype: DType) -> Any:
+    if dtype.is_complex and kind not in ("add", "multiply"):
+        return None
+    if kind in ("add", "or", "xor"):
+        return 0 if not dtype.is_float or dtype.bits < 32 else -0.0
+    if kind == "multiply":
+        return 1
+    if kind == "and":
+        return 1 if dtype.kind == "bool" else -1 if dtype.kind == "int" else (1 << dtype.bits) - 1
+    low = kind == "maximum"
+    if dtype.is_float:
+        values = np.array([-np.inf, np.inf]).astype(dtype.numpy).astype(np.float64)
+        return (values[0] if low else values[1]) if np.isinf(values).all() else None
+    if dtype.kind == "bool":
+        return 0 if low else 1
+    signed = dtype.kind == "int"
+    return (-(1 << (dtype.bits - 1)) if signed else 0) if low else (1 << (dtype.bits - signed)) - 1
+
+
+def _evaluate(body: Block, args: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """The body on whole arrays of scalars. KeyError for what it cannot evaluate."""
+    env: dict[Any, np.ndarray] = dict(zip(body.args, args, strict=True))
+    shape = args[0].shape
+    for op in body.ops:
+        if op.regions or not (OPS[op.name].elementwise or op.name == "constant"):
+            raise KeyError(op.name)
+        rule = OPS[op.name].evaluate
+        if rule is None:
+            raise KeyError(op.name)
+        found = rule(op, [env[v] for v in op.operands], lambda *_: [])
+        env.update((r, np.broadcast_to(y, shape)) for r, y in zip(op.results, found, strict=True))
+    return [env[v] for v in body.results]
+
+
+def _commutes(body: Block) -> bool:
+    """Whether body(a, b) = body(b, a), as found by trying: ties, NaN, infinities and random values."""
+    count = len(body.args) // 2
+    random = np.random.default_rng(7)
+    sides: list[list[np.ndarray]] = [[], []]
+    for arg in body.args[:count]:
+        special = [0, 1, 2, 3, 5, 1, 0, 2]
+        if arg.dtype.is_float:
+            special += [np.nan, np.inf, -np.inf, -1.5]  # type: ignore[list-item]
+        elif arg.dtype.kind != "bool":
+            special += list(range(7, 11))
+        table = np.array(special).astype(np.float64 if arg.dtype.is_float else np.int64)
+        for side in sides:
+            side.append(table[random.integers(0, len(table), 1024)].astype(arg.dtype.numpy))
+    forth, back = (_evaluate(body, [*sides[i], *sides[1 - i]]) for i in (0, 1))
+    for a, b in zip(forth, back, strict=True):
+        same = (a == b) | ((a != a) & (b != b))
+        if not bool(np.all(same)):
+            return False
+    return True
