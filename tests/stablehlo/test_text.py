@@ -8,6 +8,7 @@ import signal
 import threading
 
 import jax
+import jax.export
 import jax.numpy as jnp
 import numpy as np
 import oracle
@@ -88,6 +89,15 @@ def test_dynamic_program_with_known_sizes() -> None:
       return %1 : tensor<?xf32> }"""
     main = load(code).main.body
     assert [op.name for op in main.ops] == ["reshape", "add"] and main.results[0].shape == (6,)
+
+
+def test_exported_program_of_any_size() -> None:
+    shape = jax.ShapeDtypeStruct(jax.export.symbolic_shape("n, 4"), np.float32)
+    exported = jax.export.export(jax.jit(lambda x: (jnp.cumsum(x, 0) @ x.T, x.reshape(-1))))(shape)
+    main = load(lower(exported.call, f32(3, 4))).main.body
+    assert [v.shape for v in main.results] == [(3, 3), (12,)]
+    with pytest.raises(Unsupported, match="fixed shapes"):
+        load(exported.mlir_module_serialized)
 
 
 def test_dynamic_program_that_stays_dynamic() -> None:

@@ -20,9 +20,11 @@ _QUANTIZED = "func.func(stablehlo-legalize-quant-to-math)"
 
 
 class Refused(Exception):
-    """The input cannot be converted; the text says why. `open_shape` if a shape is not known."""
+    """The input cannot be converted; the text says why."""
 
-    open_shape = ""
+
+class OpenShape(Refused):
+    """Shapes of the arguments are not known, so nothing can be derived from them."""
 
 
 def _context() -> Any:
@@ -75,9 +77,7 @@ def _refine(module: Any, context: Any) -> Any:
         if function.operation.name == "func.func" and function.name.value == "main":
             for number, type in enumerate(function.type.inputs):
                 if isinstance(type, ir.RankedTensorType) and not type.has_static_shape:
-                    refused = Refused("")
-                    refused.open_shape = f"argument {number} of @main has the type {type}"
-                    raise refused
+                    raise OpenShape(f"argument {number} of @main has the type {type}")
     PassManager.parse(f"builtin.module({_SHAPES})").run(module.operation)
     stream = io.BytesIO()
     module.operation.write_bytecode(stream)

@@ -425,7 +425,12 @@ def read(code: bytes, format: str = "mlir") -> Module:
                     fix=_FIX.get(found.kind, ""),
                 ) from None
             tried.add(found.kind)
-            code, converted = to_portable(code, "mlir", steps), True
+            try:
+                code, converted = to_portable(code, "mlir", steps), True
+            except Unsupported as error:
+                # The op and the user's line are known here; why the passes cannot help is known there.
+                why, where = f"{error.what}: {error.why}", found.where
+                raise Unsupported(f"{found.what} is not supported", where=where, why=why, fix=error.fix) from None
 
 
 _WHY = {

@@ -149,6 +149,18 @@ def type_from_text(text: str) -> Any:
     raise Foreign("type", f"the type {text}")
 
 
+class TypedInt(int):
+    """An integer attribute that remembers its type: a custom call's configuration is typed (u8 is not i64)."""
+
+    dtype: DType
+
+
+class TypedFloat(float):
+    """A floating-point attribute that remembers its type."""
+
+    dtype: DType
+
+
 def integer(cursor: Cursor, dtype: DType) -> int:
     """An integer of a known width: one byte up to 8 bits, else a signed varint of the unsigned value."""
     bits = dtype.bits
@@ -159,7 +171,9 @@ def integer(cursor: Cursor, dtype: DType) -> int:
     value &= (1 << bits) - 1
     if dtype.kind == "int" and value >> (bits - 1):
         value -= 1 << bits
-    return value
+    typed = TypedInt(value)
+    typed.dtype = dtype
+    return typed
 
 
 def floating(cursor: Cursor, dtype: DType) -> float:
@@ -168,7 +182,9 @@ def floating(cursor: Cursor, dtype: DType) -> float:
         malformed(cursor.at, f"a floating-point attribute has the type {dtype}")
     value = cursor.byte() if dtype.bits <= 8 else cursor.signed() & ((1 << dtype.bits) - 1)
     raw = np.array([value], dtype=f"u{dtype.itemsize}")
-    return float(raw.view(dtype.numpy)[0])
+    typed = TypedFloat(raw.view(dtype.numpy)[0])
+    typed.dtype = dtype
+    return typed
 
 
 def elements(cursor: Cursor, type: Any, raw: tuple[int, int] | None = None) -> np.ndarray:

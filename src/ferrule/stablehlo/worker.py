@@ -20,11 +20,12 @@ import threading
 import time
 from typing import IO, Any
 
-from ferrule.errors import FailedPrecondition, Internal, InvalidArgument
+from ferrule.errors import FailedPrecondition, Internal, InvalidArgument, Unsupported
 
 TIME_LIMIT = 300.0
 """Seconds that one request may take."""
 
+_FIX_SHAPE = "compile for fixed shapes, one program per shape"
 _HEADER = struct.Struct("<QQ")
 _MAX_MESSAGE = 1 << 40
 
@@ -67,6 +68,8 @@ class Worker:
                 why=f"only portable StableHLO bytecode is read without them ({header['why']})",
                 fix="pip install jaxlib",
             )
+        if header["error"] == "open shape":
+            raise Unsupported("a shape is not known when the program is compiled", why=header["why"], fix=_FIX_SHAPE)
         raise InvalidArgument("the program cannot be read", why=header["why"])
 
     def _start(self) -> None:
@@ -183,11 +186,13 @@ def _answer(request: dict[str, Any], code: bytes) -> tuple[dict[str, Any], bytes
     try:
         import jaxlib.mlir.ir  # noqa: F401
 
-        from ferrule.stablehlo.mlir import Refused, convert
+        from ferrule.stablehlo.mlir import OpenShape, Refused, convert
     except ImportError as error:
         return {"error": "no jaxlib", "why": str(error)}, b""
     try:
         return {}, convert(code, request["format"], request["steps"])
+    except OpenShape as error:
+        return {"error": "open shape", "why": str(error)}, b""
     except Refused as error:
         return {"error": "refused", "why": str(error)}, b""
     except Exception as error:  # whatever a binding raises is an answer, not the worker's end
