@@ -11,8 +11,11 @@ import difflib
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from ferrule.errors import Unsupported
 from ferrule.ir import Block, ConvDims, DotDims, DType, Op, Tensor, Value, rewrite
+from ferrule.stablehlo.tables import TypedFloat, TypedInt
 
 Matcher = Callable[[Block, Op, list[Value]], Sequence[Value] | None]
 MATCHERS: dict[str, Matcher] = {}
@@ -252,6 +255,19 @@ BUILTIN = ("ferrule.python_callback",)
 IDENTITY = ("Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "annotate_device_placement", "MoveToDevice")
 
 
+def _typed(config: dict[str, Any]) -> dict[str, Any]:
+    """A configuration whose numbers keep their types: a handler that wants u8 refuses i64."""
+    typed: dict[str, Any] = {}
+    for key, value in config.items():
+        if isinstance(value, dict):
+            typed[key] = _typed(value)
+        elif isinstance(value, TypedInt | TypedFloat) and value.dtype.name not in ("i64", "f64"):
+            typed[key] = np.array(value, value.dtype.numpy)
+        else:
+            typed[key] = value
+    return typed
+
+
 @matcher("custom_call")
 def _custom_call(out: Block, op: Op, operands: list[Value]) -> Sequence[Value]:
     target = op.attrs["call_target_name"]
@@ -262,7 +278,7 @@ def _custom_call(out: Block, op: Op, operands: list[Value]) -> Sequence[Value]:
     if isinstance(older := op.attrs.get("mhlo.backend_config"), dict):
         # jax.ffi's spelling of a typed call, from a time when StableHLO had only strings there.
         config, version = older, 4
-    typed = config if isinstance(config, dict) else {}
+    typed = _typed(config) if isinstance(config, dict) else {}
     if target not in BUILTIN and version != 4:
         near = difflib.get_close_matches(target, BUILTIN + IDENTITY, 1)
         raise Unsupported(
