@@ -62,9 +62,7 @@ class OneCall:
         slots = [Slot(PARAM, i, t.nbytes) for i, t in enumerate(inputs)]
         slots += [Slot(OUTPUT, i, t.nbytes) for i, t in enumerate(outputs)]
         n = len(inputs)
-        step = Call(
-            target, False, tuple(enumerate(inputs)), tuple((n + i, t) for i, t in enumerate(outputs)), attrs
-        )
+        step = Call(target, False, tuple(enumerate(inputs)), tuple((n + i, t) for i, t in enumerate(outputs)), attrs)
         program = Program(target, params=[Param(t) for t in inputs], outputs=[Output(t) for t in outputs], **extra)
         program.slots, program.blocks = slots, [[step]]
         data, self.handle = program.serialize(), ctypes.c_void_p()

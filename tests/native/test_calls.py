@@ -141,7 +141,9 @@ def test_gemm_large(size, dtype):
 def conv_reference(lhs, rhs, at):
     """StableHLO's convolution, written plainly on [N, C, spatial…] and [O, I, spatial…]."""
     n = len(at["window_strides"])
-    lhs = wide(lhs).transpose(at["input_batch_dimension"], at["input_feature_dimension"], *at["input_spatial_dimensions"])
+    lhs = wide(lhs).transpose(
+        at["input_batch_dimension"], at["input_feature_dimension"], *at["input_spatial_dimensions"]
+    )
     rhs = wide(rhs).transpose(
         at["kernel_output_feature_dimension"], at["kernel_input_feature_dimension"], *at["kernel_spatial_dimensions"]
     )
@@ -203,7 +205,11 @@ def random_conv(rng, rank, dtype, groups):
     for side, second in (("input", "feature"), ("kernel", ""), ("output", "feature")):
         order = [int(i) for i in rng.permutation(rank + 2)]
         sides.append(order)
-        names = ("kernel_output_feature", "kernel_input_feature") if side == "kernel" else (f"{side}_batch", f"{side}_{second}")
+        names = (
+            ("kernel_output_feature", "kernel_input_feature")
+            if side == "kernel"
+            else (f"{side}_batch", f"{side}_{second}")
+        )
         at[names[0] + "_dimension"], at[names[1] + "_dimension"] = order[0], order[1]
         at[f"{side}_spatial_dimensions"] = tuple(order[2:])
     shapes = [[0] * (rank + 2) for _ in range(2)]
@@ -426,9 +432,11 @@ def test_triangular_solve(dtype, n, other):
             if unit:
                 full = full - full * np.eye(n) + np.eye(n)
             op = {"NO_TRANSPOSE": full, "TRANSPOSE": full.transpose(0, 2, 1)}.get(form, full.conj().transpose(0, 2, 1))
-            want = np.linalg.solve(op, wide(b)) if left else np.linalg.solve(
-                op.transpose(0, 2, 1), wide(b).transpose(0, 2, 1)
-            ).transpose(0, 2, 1)
+            want = (
+                np.linalg.solve(op, wide(b))
+                if left
+                else np.linalg.solve(op.transpose(0, 2, 1), wide(b).transpose(0, 2, 1)).transpose(0, 2, 1)
+            )
             at = dict(left_side=left, lower=lower, unit_diagonal=unit, transpose_a=form)
             close(call("triangular_solve", [a, b], [(b.shape, dtype)], at)[0], want, dtype, 200)
 
