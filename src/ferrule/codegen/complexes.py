@@ -77,6 +77,7 @@ def magnitude(z: Z) -> Num:
         large, small = swap.where(y, x), swap.where(x, y)
         ratio = large.eq(0.0).where(0.0, small / large)
         size = large * (ratio * ratio + 1.0).intrinsic("sqrt")
+        size = (x.is_nan() | y.is_nan()).where(x + y, size)
     infinite = x.eq(float("inf")) | y.eq(float("inf"))
     return infinite.where(float("inf"), size)
 

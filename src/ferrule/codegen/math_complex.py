@@ -1,17 +1,209 @@
-"""Formulas for complex lanes."""
+"""Formulas for complex lanes, in f64 for both complex types.
+
+complex<f32> is widened first: then nothing overflows, underflows or cancels visibly on the way, and one rounding is left.
+The inverse functions are Kahan's ("Branch cuts for complex elementary functions", 1987), which keep the signs of zeros.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from ferrule.codegen.complexes import Z, multiply
+from ferrule.codegen import math_f64
+from ferrule.codegen.complexes import Z, divide, magnitude, multiply
+from ferrule.codegen.lanes import Num
+from ferrule.codegen.libm import call_libm
 from ferrule.errors import Internal
 
-FORMULAS: dict[str, Callable[..., Z]] = {"square": lambda z: multiply(z, z)}
+_INF = float("inf")
 
 
 def apply(name: str, *operands: Z) -> Z:
     """The function StableHLO calls `name`."""
     if name not in FORMULAS:
         raise Internal(f"no formula for {name} of complex numbers", why="codegen/math_complex lacks it")
-    return FORMULAS[name](*operands)
+    narrow = operands[0][0].base == "float"
+    re, im = FORMULAS[name](*((a.f64(), b.f64()) for a, b in operands))
+    return (re.f32(), im.f32()) if narrow else (re, im)
+
+
+def _turned(f: Callable[[Z], Z]) -> Callable[[Z], Z]:
+    """-i f(iz): how the circular functions follow from the hyperbolic ones, and the other way round."""
+
+    def formula(z: Z) -> Z:
+        re, im = f((-z[1], z[0]))
+        return im, -re
+
+    return formula
+
+
+def exp(z: Z) -> Z:
+    x, y = z
+    # Near the limit eˣ overflows where eˣ cos y does not; then a factor of e¹⁰⁰ comes last.
+    big = x > 700.0
+    size = math_f64.exp(big.where(x - 100.0, x))
+    factor = big.where(2.6881171418161356e43, 1.0, x)
+    re = size * math_f64.cos(y) * factor
+    im = size * math_f64.sin(y) * factor
+    vanishes = x.eq(-_INF)
+    whole = y.eq(0.0) | (x.eq(_INF) & ~(abs(y) < _INF))
+    re = whole.where(size * factor, vanishes.where(0.0, re))
+    return re, y.eq(0.0).where(y, vanishes.where(0.0, im))
+
+
+def expm1(z: Z) -> Z:
+    x, y = z
+    half = math_f64.sin(y * 0.5)
+    cos = math_f64.cos(y)
+    re = math_f64.expm1(x) * cos - half * half * 2.0
+    return y.eq(0.0).where(math_f64.expm1(x), re), exp(z)[1]
+
+
+def _log_size(x: Num, y: Num) -> Num:
+    """log |x + iy|; near the unit circle from the distance to it."""
+    a, b = abs(x), abs(y)
+    swap = b > a
+    large, small = swap.where(b, a), swap.where(a, b)
+    near = call_libm("log1p", (large - 1.0) * (large + 1.0) + small * small) * 0.5
+    return ((large > 0.5) & (large < 2.0)).where(near, math_f64.log(magnitude((x, y))))
+
+
+def log(z: Z) -> Z:
+    x, y = z
+    return _log_size(x, y), call_libm("atan2", y, x)
+
+
+def log1p(z: Z) -> Z:
+    x, y = z
+    small = (abs(x) < 0.5) & (abs(y) < 0.5)
+    near = call_libm("log1p", x * (x + 2.0) + y * y) * 0.5
+    return small.where(near, _log_size(x + 1.0, y)), call_libm("atan2", y, x + 1.0)
+
+
+def sqrt(z: Z) -> Z:
+    x, y = z
+    # Scaled where |x| + |z| would overflow or its root lose bits; by powers of four, exactly.
+    size = abs(x) + abs(y)
+    huge, tiny = size > 1e300, size < 1e-280
+    up = huge.where(2.0**-40, tiny.where(2.0**400, 1.0, x))
+    down = huge.where(2.0**20, tiny.where(2.0**-200, 1.0, x))
+    a, b = x * up, y * up
+    root = ((abs(a) + magnitude((a, b))) * 0.5).intrinsic("sqrt")
+    other = root.eq(0.0).where(0.0, abs(b) / (root + root)) * down
+    root = root * down
+    right = ~(x < 0.0)
+    re, im = right.where(root, other), right.where(other, root).copysign(y)
+    re = x.eq(-_INF).where(y.is_nan().where(y, 0.0), re)
+    im = x.eq(_INF).where(y.is_nan().where(y, y.const(0.0).copysign(y)), im)
+    re = x.eq(_INF).where(_INF, re)
+    im = x.eq(-_INF).where(y.const(_INF).copysign(y), im)
+    endless = abs(y).eq(_INF)
+    return endless.where(_INF, re), endless.where(y, y.eq(0.0).where(right.where(y, im), im))
+
+
+def rsqrt(z: Z) -> Z:
+    root = sqrt(z)
+    return divide((root[0].const(1.0), root[0].const(0.0)), root)
+
+
+def tanh(z: Z) -> Z:
+    x, y = z
+    t = call_libm("tan", y)
+    s = call_libm("sinh", (abs(x) > 20.0).where(20.0, x))
+    beta = t * t + 1.0
+    below = beta * s * s + 1.0
+    far = abs(x) > 20.0
+    re = far.where(x.const(1.0).copysign(x), beta * (s * s + 1.0).intrinsic("sqrt") * s / below)
+    # 4 sin y cos y e^(-2|x|), written with the tangent
+    im = far.where(t / beta * 4.0 * math_f64.exp(abs(x) * -2.0), t / below)
+    im = abs(x).eq(_INF).where(x.const(0.0).copysign(y), im)
+    return re, im
+
+
+def sinh(z: Z) -> Z:
+    x, y = z
+    s, c = call_libm("sinh", x), call_libm("cosh", x)
+    re = (y.eq(0.0) | (abs(x).eq(_INF) & ~(abs(y) < _INF))).where(s, s * math_f64.cos(y))
+    return x.eq(0.0).where(x, re), y.eq(0.0).where(y, c * math_f64.sin(y))
+
+
+def cosh(z: Z) -> Z:
+    x, y = z
+    s, c = call_libm("sinh", x), call_libm("cosh", x)
+    flat = x.eq(0.0) | y.eq(0.0)
+    zero = x.const(0.0).copysign((x.raw() ^ y.raw()).as_float())
+    whole = y.eq(0.0) | (abs(x).eq(_INF) & ~(abs(y) < _INF))
+    return whole.where(c, c * math_f64.cos(y)), flat.where(zero, s * math_f64.sin(y))
+
+
+def logistic(z: Z) -> Z:
+    e = exp((-z[0], -z[1]))
+    return divide((z[0].const(1.0), z[0].const(0.0)), (e[0] + 1.0, e[1]))
+
+
+def asin(z: Z) -> Z:
+    x, y = z
+    below, above = sqrt((1.0 - x, -y)), sqrt((x + 1.0, y))
+    product = below[0] * above[0] - below[1] * above[1]
+    return call_libm("atan2", x, product), call_libm("asinh", below[0] * above[1] - below[1] * above[0])
+
+
+def acos(z: Z) -> Z:
+    x, y = z
+    below, above = sqrt((1.0 - x, -y)), sqrt((x + 1.0, y))
+    re = call_libm("atan2", below[0], above[0]) * 2.0
+    return re, call_libm("asinh", above[0] * below[1] - above[1] * below[0])
+
+
+def acosh(z: Z) -> Z:
+    x, y = z
+    below, above = sqrt((x - 1.0, y)), sqrt((x + 1.0, y))
+    re = call_libm("asinh", below[0] * above[0] + below[1] * above[1])
+    return re, call_libm("atan2", below[1], above[0]) * 2.0
+
+
+def atanh(z: Z) -> Z:
+    x, y = z
+    size = abs(x)
+    gap = 1.0 - size
+    re = (call_libm("log1p", size * 4.0 / (gap * gap + y * y)) * 0.25).copysign(x)
+    im = call_libm("atan2", y + y, gap * (size + 1.0) - y * y) * 0.5
+    endless = abs(x).eq(_INF) | abs(y).eq(_INF)
+    re = endless.where(x.const(0.0).copysign(x), re)
+    return re, endless.where(x.const(1.5707963267948966).copysign(y), im)
+
+
+def power(z: Z, w: Z) -> Z:
+    """exp(w log z); anything to the power of 0 is 1, and 0 to a power with a positive real part is 0."""
+    re, im = exp(multiply(w, log(z)))
+    empty = z[0].eq(0.0) & z[1].eq(0.0) & (w[0] > 0.0)
+    none = w[0].eq(0.0) & w[1].eq(0.0)
+    return none.where(1.0, empty.where(0.0, re)), (none | empty).where(0.0, im)
+
+
+def cbrt(z: Z) -> Z:
+    re, im = log(z)
+    return exp((re * (1 / 3), im * (1 / 3)))
+
+
+def atan2(y: Z, x: Z) -> Z:
+    """-i log((x + iy) / √(x² + y²))."""
+    over = (x[0] - y[1], x[1] + y[0])
+    xx, yy = multiply(x, x), multiply(y, y)
+    re, im = log(divide(over, sqrt((xx[0] + yy[0], xx[1] + yy[1]))))
+    return im, -re
+
+
+FORMULAS: dict[str, Callable[..., Z]] = {
+    "square": lambda z: multiply(z, z),
+    "exponential": exp,
+    "exponential_minus_one": expm1,
+    "log": log,
+    "log_plus_one": log1p,
+    "sine": _turned(sinh),
+    "cosine": lambda z: cosh((-z[1], z[0])),
+    "tan": _turned(tanh),
+    "atan": _turned(atanh),
+    "asinh": _turned(asin),
+    **{f.__name__: f for f in (sqrt, rsqrt, cbrt, tanh, sinh, cosh, logistic, asin, acos, acosh, atanh)},
+    **{f.__name__: f for f in (power, atan2)},
+}

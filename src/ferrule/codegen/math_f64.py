@@ -141,7 +141,7 @@ FORMULAS: dict[str, Callable[..., Num]] = {
     "tanh": tanh,
     "sine": sin,
     "cosine": cos,
-    "digamma": digamma,
+    "digamma": lambda x: digamma(x, log),
     "erf_inv": erf_inv,
     "next_after": next_after,
 }
