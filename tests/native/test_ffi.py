@@ -108,9 +108,9 @@ def test_qr(lapack):
 
 def test_wrong_attributes_give_the_handlers_message(lapack):
     x = np.eye(2, dtype=np.float32)
-    with pytest.raises(RuntimeError, match="(?s)lapack_spotrf_ffi.*attributes"):
+    with pytest.raises(RuntimeError, match=r"(?s)lapack_spotrf_ffi.*attributes"):
         call(lapack, "lapack_spotrf_ffi", [x], [x.copy(), np.zeros((), np.int32)], {"a": 1, "b": 2})
-    with pytest.raises(RuntimeError, match="(?s)lapack_spotrf_ffi.*Wrong number of arguments"):
+    with pytest.raises(RuntimeError, match=r"(?s)lapack_spotrf_ffi.*Wrong number of arguments"):
         uplo = {"uplo": np.array(ord("L"), np.uint8)}
         call(lapack, "lapack_spotrf_ffi", [x, x], [x.copy(), np.zeros((), np.int32)], uplo)
 

@@ -149,7 +149,8 @@ define void @divide(ptr %p, i64 %b, i64 %e) {
 
 
 def test_unknown_function_is_named(native, assemble):
-    text = "declare double @nope(double)\ndefine double @f(double %x) {\n %y = call double @nope(double %x)\n ret double %y\n}"
+    body = "{\n  %y = call double @nope(double %x)\n  ret double %y\n}"
+    text = f"declare double @nope(double)\ndefine double @f(double %x) {body}"
     with pytest.raises(RuntimeError, match="'nope'"):
         native.link(assemble(text))
 

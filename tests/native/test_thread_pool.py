@@ -1,0 +1,123 @@
+"""The pool as programs use it: several callers at once, after a fork, and while the process exits."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+SCRIPT = """
+import ctypes, os, sys, threading, time
+import numpy as np
+import llvmlite.binding as llvm
+from ferrule.ir.types import Tensor, f32
+from ferrule.program import *
+
+llvm.initialize_native_target()
+llvm.initialize_native_asmprinter()
+module = llvm.parse_assembly('''
+define void @double(ptr %p, i64 %begin, i64 %end) {
+  %a = load ptr, ptr %p
+  %p1 = getelementptr ptr, ptr %p, i64 1
+  %b = load ptr, ptr %p1
+  br label %loop
+loop:
+  %i = phi i64 [%begin, %0], [%next, %loop]
+  %from = getelementptr float, ptr %a, i64 %i
+  %x = load float, ptr %from
+  %y = fadd float %x, %x
+  %to = getelementptr float, ptr %b, i64 %i
+  store float %y, ptr %to
+  %next = add i64 %i, 1
+  %done = icmp sge i64 %next, %end
+  br i1 %done, label %exit, label %loop
+exit:
+  ret void
+}''')
+code = llvm.Target.from_default_triple().create_target_machine(opt=2, reloc="pic").emit_object(module)
+n = 20000
+program = Program(name="p", params=[Param(Tensor((n,), f32))], outputs=[Output(Tensor((n,), f32))], objects=[code],
+    functions=[(0, "double")], slots=[Slot(PARAM, 0, 4 * n), Slot(OUTPUT, 0, 4 * n)],
+    blocks=[[Launch(0, n, 1, (0, 1))]])
+lib = ctypes.CDLL(sys.argv[1])
+data, handle = program.serialize(), ctypes.c_void_p()
+assert lib.ferrule_program_load(data, ctypes.c_size_t(len(data)), ctypes.byref(handle)) == 0
+
+def run(times=1):
+    for i in range(times):
+        x, y = np.full(n, i, np.float32), np.zeros(n, np.float32)
+        ins, outs = (ctypes.c_void_p * 1)(x.ctypes.data), (ctypes.c_void_p * 1)(y.ctypes.data)
+        assert lib.ferrule_program_run(handle, ins, outs) == 0
+        assert (y == 2 * i).all()
+
+def forever():
+    while True:
+        run()
+
+"""
+
+
+def execute(native, body: str, threads: str) -> None:
+    environment = {**os.environ, "FERRULE_NUM_THREADS": threads}
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", SCRIPT + textwrap.dedent(body), str(native.path)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=environment,
+    )
+    assert (done.returncode, done.stdout) == (0, "fine\n"), done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("threads", ["1", "2", "7"])
+def test_several_callers(native, threads):
+    execute(
+        native,
+        """
+        callers = [threading.Thread(target=run, args=(40,)) for _ in range(8)]
+        [c.start() for c in callers]
+        [c.join() for c in callers]
+        print("fine")
+        """,
+        threads,
+    )
+
+
+@pytest.mark.parametrize("threads", ["2", "5"])
+def test_child_of_a_fork_has_its_own_workers(native, threads):
+    execute(
+        native,
+        """
+        run()
+        threading.Thread(target=forever, daemon=True).start()
+        for _ in range(5):
+            time.sleep(0.01)
+            child = os.fork()
+            if child == 0:
+                import signal
+                signal.alarm(20)
+                run(20)
+                os._exit(7)
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+        print("fine")
+        sys.stdout.flush()
+        os._exit(0)
+        """,
+        threads,
+    )
+
+
+def test_exit_while_workers_are_busy(native):
+    execute(
+        native,
+        """
+        for _ in range(3):
+            threading.Thread(target=forever, daemon=True).start()
+        time.sleep(0.05)
+        print("fine")
+        """,
+        "4",
+    )
