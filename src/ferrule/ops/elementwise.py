@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,6 +15,7 @@ from ferrule.ir.types import i1
 from ferrule.ops import numerics as n
 from ferrule.ops.checks import attr, expect, kinds, operands, reject, same_type
 from ferrule.ops.definition import Evaluate, define, element
+from ferrule.ops.samples import FLOATS, SHAPES, Sample, corners, data, dtypes, pairs, samples
 
 if TYPE_CHECKING:
     from ferrule.codegen.llvm import V
@@ -349,3 +350,97 @@ def _element_clamp(s: Scalars, op: Op, low: Lane, x: Lane, high: Lane) -> Lane:
 @element("reduce_precision")
 def _element_reduce_precision(s: Scalars, op: Op, a: V) -> V:
     return s.reduce_precision(op.operands[0].dtype, a, op.attrs["exponent_bits"], op.attrs["mantissa_bits"])
+
+
+# ---- samples -----------------------------------------------------------------------------------------------------
+
+# The interval from which a function's plain samples come; its corners are tested everywhere.
+_DOMAIN = {
+    **{"exponential": (-20, 20), "exponential_minus_one": (-9, 9), "log": (0, 50), "log_plus_one": (-0.9, 20)},
+    **{"sine": (-100, 100), "cosine": (-100, 100), "tan": (-10, 10), "asin": (-1, 1), "acos": (-1, 1)},
+    **{"acosh": (1, 40), "atanh": (-1, 1), "erf_inv": (-1, 1), "sqrt": (0, 90), "rsqrt": (0, 90), "power": (0, 8)},
+    **{"lgamma": (0.1, 9), "digamma": (0.1, 9)},
+}
+_UNARY = {
+    **dict.fromkeys(("negate", "sign"), "iufc"),
+    **dict.fromkeys(("ceil", "floor", "round_nearest_even", "round_nearest_afz", "is_finite"), "f"),
+    **dict.fromkeys(("popcnt", "count_leading_zeros"), "iu"),
+    **{"abs": "ifc", "not": "biu"},
+}
+_MATH = ("sqrt", "rsqrt", "cbrt", "exponential", "exponential_minus_one", "log", "log_plus_one", "logistic", "sine")
+_MATH += ("cosine", "tan", "tanh")
+_CHLO = ("sinh", "cosh", "asin", "acos", "atan", "asinh", "acosh", "atanh", "erf", "erfc", "square")
+_BINARY = {
+    **{"add": "biufc", "subtract": "iufc", "multiply": "biufc", "divide": "iufc", "remainder": "iuf"},
+    **{"maximum": "biuf", "minimum": "biuf", "power": "iufc", "atan2": "f", "and": "biu", "or": "biu", "xor": "biu"},
+    **dict.fromkeys(("shift_left", "shift_right_logical", "shift_right_arithmetic", "mulhi"), "iu"),
+}
+
+
+def _cases(name: str, letters: str, count: int) -> Iterable[Sample]:
+    low, high = _DOMAIN.get(name, (-4, 4))
+    for d in dtypes(letters):
+        loose = d.is_complex or (d.is_float and (name in _MATH or name in _CHLO or name in ("power", "atan2")))
+        ulps, spread = (4.0 if loose else 0.0), (8.0 if d.is_complex else 0.0)
+        if d.bits < 16 and d.is_float and loose:
+            ulps = 1.0
+        shapes = SHAPES if d.name in ("f32", "i32", "complex<f32>") else ((37,),)
+        for shape in shapes:
+            arrays = tuple(data(d, shape, name, i, low=low, high=high) for i in range(count))
+            yield Sample(name, f"{d}{list(shape)}", arrays, ulps=ulps, spread=spread)
+        if d.is_complex:
+            continue  # what infinities do in complex functions is not agreed between implementations
+        edge = (corners(d),) if count == 1 else pairs(d)
+        yield Sample(name, f"{d}-corners", edge, ulps=ulps)
+
+
+@samples(*_UNARY)
+def _unary_samples(name: str) -> Iterable[Sample]:
+    return _cases(name, _UNARY[name], 1)
+
+
+@samples(*_MATH, *_CHLO)
+def _math_samples(name: str) -> Iterable[Sample]:
+    return _cases(name, "f" if name in ("cbrt", *_CHLO) else "fc", 1)
+
+
+@samples(*_BINARY)
+def _binary_samples(name: str) -> Iterable[Sample]:
+    return _cases(name, _BINARY[name], 2)
+
+
+@samples("compare")
+def _compare_samples(name: str) -> Iterable[Sample]:
+    for direction in _COMPARE:
+        for d in dtypes("biufc"):
+            if d.is_complex and direction not in ("EQ", "NE"):
+                continue
+            attrs = {"comparison_direction": direction, "compare_type": "NOTYPE"}
+            yield Sample(name, f"{direction}-{d}", pairs(d), attrs)
+            if d.is_float:
+                yield Sample(name, f"{direction}-{d}-total", pairs(d), {**attrs, "compare_type": "TOTALORDER"})
+
+
+@samples("select")
+def _select_samples(name: str) -> Iterable[Sample]:
+    for d in dtypes("biufc"):
+        for shape in ((), (7,), (0, 3)):
+            pred = data(i1, shape, "pred")
+            yield Sample(name, f"{d}{list(shape)}", (pred, data(d, shape, 1), data(d, shape, 2)))
+        yield Sample(name, f"{d}-scalar", (np.array(True), data(d, (5,), 1), data(d, (5,), 2)))
+
+
+@samples("clamp")
+def _clamp_samples(name: str) -> Iterable[Sample]:
+    for d in dtypes("iuf"):
+        low, high = (np.array(v).astype(d.numpy) for v in (1, 3))
+        yield Sample(name, f"{d}-scalars", (low, data(d, (3, 7), name), high))
+        yield Sample(name, f"{d}-corners", (np.full(corners(d).shape, low), corners(d), np.full(corners(d).shape, high)))
+
+
+@samples("reduce_precision")
+def _reduce_precision_samples(name: str) -> Iterable[Sample]:
+    for d in FLOATS:
+        for e, m in ((8, 7), (5, 10), (4, 3), (8, 23), (11, 52), (2, 0)):
+            edge = np.concatenate([corners(d), data(d, (30,), name), data(d, (9,), 2, low=-1e-2, high=1e-2)])
+            yield Sample(name, f"{d}-e{e}m{m}", (edge,), {"exponent_bits": e, "mantissa_bits": m})
