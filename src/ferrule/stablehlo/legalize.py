@@ -11,8 +11,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ferrule.errors import InvalidArgument, Unsupported
+from ferrule.errors import FerruleError, InvalidArgument, Unsupported
 from ferrule.ir import Block, DotDims, GatherDims, Module, Op, Tensor, tensor
+from ferrule.ops import OPS, lookup
 
 # CHLO ops for which one expression, or one library call, is better than the decomposition.
 NATIVE = {"erf", "erfc", "erf_inv", "acos", "acosh", "asin", "asinh", "atan", "atanh", "sinh", "cosh", "tan"}
@@ -21,8 +22,6 @@ NATIVE |= {"square", "mulhi", "lgamma", "digamma", "next_after", "top_k"}
 
 def known_natively(name: str) -> bool:
     """True if Ferrule's op table can compute the CHLO op `name` (without prefix) itself."""
-    from ferrule.ops import OPS
-
     found = OPS.get(name)
     if found is None:
         return False
@@ -53,13 +52,22 @@ def _block(block: Block, native: set[str]) -> None:
 
 
 def _composite(op: Op, native: set[str]) -> None:
-    name = op.attrs.get("name")
+    name, decomposition = op.attrs.get("name"), op.attrs["decomposition"]
     # The decompositions of complex functions are sound at branch cuts and infinities; there is nothing to gain.
     if name in native and not any(isinstance(v.type, Tensor) and v.type.dtype.is_complex for v in op.operands):
         op.name, op.attrs = str(name).removeprefix("chlo."), dict(op.attrs.get("composite_attributes") or {})
-        return
-    op.name, op.attrs = "call", {"callee": op.attrs["decomposition"]}
-    op.regions = []
+        if _well_typed(op):
+            return
+    op.name, op.attrs, op.regions = "call", {"callee": decomposition}, []
+
+
+def _well_typed(op: Op) -> bool:
+    """True if Ferrule's own op takes these operands; the composite may be more general."""
+    infer = lookup(op).infer
+    try:
+        return infer is not None and list(infer(op)) == [r.type for r in op.results]
+    except FerruleError:
+        return False
 
 
 # What became of old spellings. Each changes the op in place and may return ops to put before it.
