@@ -103,6 +103,7 @@ def make(name: str, /, **values: Any) -> Any:
 def _plain(value: Any, field: Field, kept: list[Any]) -> Any:
     """`value` as the field wants it; what it points to is added to `kept`."""
     if not (field.is_pointer or field.type in abi.CALLBACKS):
+        kept.append(value)  # a struct by value may point to more
         return value
     if value is None or isinstance(value, int):
         return value
