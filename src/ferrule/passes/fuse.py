@@ -360,7 +360,7 @@ class _Fuser:
         groups = [[r] for r in results] if kernel.name == "rng_bit_generator" else [results]
         for group in groups:
             leaves = self._leaves(kernel, group)
-            new = _fusion(out, group, leaves, kernel, [self.env[v] for v in leaves])
+            new = _fusion(out, group, leaves, kernel, [self._get(out, v) for v in leaves])
             self.env.update(zip(group, new.results, strict=True))
 
     def _leaves(self, kernel: Op, group: Sequence[Value]) -> list[Value]:
