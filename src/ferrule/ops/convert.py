@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ferrule.ir import Op, Tensor, Type
-from ferrule.ir.types import DTYPES, DType, c64, c128, f32, i64
+from ferrule.ir.types import DTYPES, DType, c64, c128, f32, f64, i64
 from ferrule.ops import numerics as n
 from ferrule.ops.checks import declared, expect, kinds, operands, same_type
 from ferrule.ops.definition import Run, define, element
+from ferrule.ops.samples import FLOATS, INTS, UINTS, Sample, corners, data, dtypes, pairs, samples
 
 if TYPE_CHECKING:
     from ferrule.codegen.emitter import Emitter, Key
+    from ferrule.codegen.index import Component
     from ferrule.codegen.llvm import V
     from ferrule.codegen.scalar import Lane, Scalars
 
@@ -154,18 +156,45 @@ def _element_bitcast(em: Emitter, op: Op, k: int, index: Key) -> Lane:
     old, new = _width(source), _width(target)
     if old == new:
         return em.s.bitcast(source, target, em.operand(op, 0, index))
-    if old > new:  # piece `index[-1]` of the operand's bits, lowest first
-        wide, narrow = _bits(old), _bits(new)
-        bits = em.s.bitcast(source, wide, em.operand(op, 0, index[:-1]))
-        place = em.s.convert(i64, wide, em.ix.lanes(em.ix.mul(index[-1], new)))
-        shifted = em.s.shift("logical", wide, bits, place)  # type: ignore[arg-type]
-        piece = em.s.convert(wide, narrow, em.s.and_(wide, shifted, em.s.const(wide, (1 << new) - 1)))  # type: ignore[arg-type]
-        return em.s.bitcast(narrow, target, piece)
-    wide, narrow = _bits(new), _bits(old)
+    if old > new:
+        return _piece(em, source, target, em.operand(op, 0, index[:-1]), index[-1])
+    pieces = [em.operand(op, 0, (*index, em.ix.number(i))) for i in range(new // old)]
+    return _joined(em, source, target, pieces)
+
+
+def _piece(em: Emitter, source: DType, target: DType, a: Lane, which: Component) -> Lane:
+    """Piece number `which` of the bits of `a`, lowest first, as the narrower type `target`."""
+    if source.is_complex:
+        per = source.bits // _width(target)
+        part, rest = em.ix.divmod(which, per)
+        halves = [a[i] if per == 1 else _piece(em, source.part, target, a[i], rest) for i in (0, 1)]  # type: ignore[arg-type]
+        if per == 1:
+            halves = [em.s.bitcast(source.part, target, h) for h in halves]
+        first = em.ix.is_zero(part)
+        return em.s.select(first, *halves) if not isinstance(first, bool) else halves[not first]
+    width = _width(target)
+    wide, narrow = _bits(_width(source)), _bits(width)
+    place = em.s.convert(i64, wide, em.ix.lanes(em.ix.mul(which, width)))
+    shifted = em.s.shift("logical", wide, em.s.bitcast(source, wide, a), place)  # type: ignore[arg-type]
+    low = em.s.and_(wide, shifted, em.s.const(wide, (1 << width) - 1))  # type: ignore[arg-type]
+    return em.s.bitcast(narrow, target, em.s.convert(wide, narrow, low))
+
+
+def _joined(em: Emitter, source: DType, target: DType, pieces: Sequence[Lane]) -> Lane:
+    """The wider value whose bits are the pieces', lowest first."""
+    if target.is_complex:
+        half = len(pieces) // 2
+        if half == 1:
+            re, im = (em.s.bitcast(source, target.part, p) for p in pieces)
+        else:
+            re, im = (_joined(em, source, target.part, p) for p in (pieces[:half], pieces[half:]))
+        return re, im  # type: ignore[return-value]
+    width = _width(source)
+    wide, narrow = _bits(_width(target)), _bits(width)
     total = em.s.const(wide, 0)
-    for i in range(new // old):
-        piece = em.s.bitcast(source, narrow, em.operand(op, 0, (*index, em.ix.number(i))))
-        moved = em.s.shift("left", wide, em.s.convert(narrow, wide, piece), em.s.const(wide, i * old))  # type: ignore[arg-type]
+    for i, piece in enumerate(pieces):
+        moved = em.s.convert(narrow, wide, em.s.bitcast(source, narrow, piece))
+        moved = em.s.shift("left", wide, moved, em.s.const(wide, i * width))  # type: ignore[arg-type]
         total = em.s.or_(wide, total, moved)  # type: ignore[arg-type]
     return em.s.bitcast(wide, target, total)
 
@@ -173,3 +202,39 @@ def _element_bitcast(em: Emitter, op: Op, k: int, index: Key) -> Lane:
 def _bits(width: int) -> DType:
     """The unsigned integer type of this width; one bit is an i1."""
     return DTYPES["i1" if width == 1 else f"ui{width}"]
+
+
+# ---- samples -----------------------------------------------------------------------------------------------------
+
+
+@samples("convert")
+def _convert_samples(name: str) -> Iterable[Sample]:
+    for a in dtypes("biufc"):
+        for b in dtypes("biufc"):
+            if a.is_complex and not b.is_complex:
+                continue  # deprecated by StableHLO: real comes first
+            edge = np.concatenate([corners(a), data(a, (9,), "convert", low=-300, high=300)])
+            yield Sample(name, f"{a}-{b}", (edge,), results=(Tensor(edge.shape, b),))
+
+
+@samples("bitcast_convert")
+def _bitcast_samples(name: str) -> Iterable[Sample]:
+    for a in (*INTS, *UINTS, *FLOATS):
+        for b in (*INTS, *UINTS, *FLOATS):
+            old, new = a.bits, b.bits
+            shape = (5,) if old >= new else (5, new // old)
+            out = (5,) if old <= new else (5, old // new)
+            yield Sample(name, f"{a}-{b}", (data(a, shape, "bitcast"),), results=(Tensor(out, b),))
+
+
+@samples("real", "imag")
+def _part_samples(name: str) -> Iterable[Sample]:
+    for d in dtypes("fc"):
+        yield Sample(name, f"{d}", (data(d, (3, 5), name),))
+        yield Sample(name, f"{d}-corners", (corners(d),))
+
+
+@samples("complex")
+def _complex_samples(name: str) -> Iterable[Sample]:
+    for d in (f32, f64):
+        yield Sample(name, f"{d}", pairs(d))

@@ -180,7 +180,9 @@ define("ceil", infer=_same("f", 1), evaluate=_map(n.exact(np.ceil)), elementwise
 define("floor", infer=_same("f", 1), evaluate=_map(n.exact(np.floor)), elementwise=True)
 define("round_nearest_even", infer=_same("f", 1), evaluate=_map(n.exact(np.rint)), elementwise=True)
 define("round_nearest_afz", infer=_same("f", 1), evaluate=_map(n.exact(n.round_away)), elementwise=True)
-define("is_finite", infer=_infer_is_finite, evaluate=_map(lambda x: np.asarray(np.isfinite(n.widen(x)))), elementwise=True)
+define(
+    "is_finite", infer=_infer_is_finite, evaluate=_map(lambda x: np.asarray(np.isfinite(n.widen(x)))), elementwise=True
+)
 define("popcnt", infer=_same("iu", 1), evaluate=_map(n.count_ones), elementwise=True)
 define("count_leading_zeros", infer=_same("iu", 1), evaluate=_map(n.count_leading_zeros), elementwise=True)
 define("not", infer=_same("biu", 1), evaluate=_bitwise(np.invert), elementwise=True)
@@ -192,7 +194,9 @@ define(
 )
 
 
-def _math(name: str, formula: Callable[..., np.ndarray], letters: str = "fc", operands: int = 1, flops: float = 10) -> None:
+def _math(
+    name: str, formula: Callable[..., np.ndarray], letters: str = "fc", operands: int = 1, flops: float = 10
+) -> None:
     define(name, infer=_same(letters, operands), evaluate=_map(n.rounded(formula)), elementwise=True, flops=flops)
 
 
@@ -435,7 +439,9 @@ def _clamp_samples(name: str) -> Iterable[Sample]:
     for d in dtypes("iuf"):
         low, high = (np.array(v).astype(d.numpy) for v in (1, 3))
         yield Sample(name, f"{d}-scalars", (low, data(d, (3, 7), name), high))
-        yield Sample(name, f"{d}-corners", (np.full(corners(d).shape, low), corners(d), np.full(corners(d).shape, high)))
+        yield Sample(
+            name, f"{d}-corners", (np.full(corners(d).shape, low), corners(d), np.full(corners(d).shape, high))
+        )
 
 
 @samples("reduce_precision")

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ferrule.ir import GatherDims, Op, ScatterDims, Tensor, Type
+from ferrule.ir.types import bf16, c64, f32, f64, i1, i8, i32
 from ferrule.ops import numerics as n
 from ferrule.ops.bodies import monoid, returned_argument, vectorized
 from ferrule.ops.checks import attr, axes, expect, operand, operands, per_axis, regions
 from ferrule.ops.definition import Run, define, element
 from ferrule.ops.reduction import apply_in_rounds
+from ferrule.ops.samples import Sample, data, samples, scalar_body, second_body
 
 if TYPE_CHECKING:
     from ferrule.codegen.emitter import Emitter, Key, Lanes
@@ -121,11 +123,15 @@ def _scatter_parts(op: Op, items: Sequence) -> tuple[Sequence, object, Sequence]
 
 def _infer_scatter(op: Op) -> Sequence[Type]:
     types = operands(op)
-    expect(op, len(types) >= 3 and len(types) % 2 == 1, f"takes N inputs, indices, N updates; got {len(types)} operands")
+    expect(
+        op, len(types) >= 3 and len(types) % 2 == 1, f"takes N inputs, indices, N updates; got {len(types)} operands"
+    )
     inputs, indices, updates = _scatter_parts(op, types)
     dims: ScatterDims = attr(op, "scatter_dimension_numbers")
     t: Tensor = inputs[0]
-    batch = list(_batch_shape(op, operand(op, len(inputs)), dims.index_vector_dim, len(dims.scatter_dims_to_operand_dims)))
+    batch = list(
+        _batch_shape(op, operand(op, len(inputs)), dims.index_vector_dim, len(dims.scatter_dims_to_operand_dims))
+    )
     axes(op, "scatter_dims_to_operand_dims", dims.scatter_dims_to_operand_dims, t.rank)
     gone = axes(op, "inserted_window_dims + input_batching_dims",
                 (*dims.inserted_window_dims, *dims.input_batching_dims), t.rank)  # fmt: skip
@@ -231,3 +237,67 @@ def _gather_element(em: Emitter, op: Op, k: int, index: Key) -> Lanes:
             at = em.ix.plus(next(offsets), at)
         place.append(at)
     return em.operand(op, 0, place)
+
+
+# ---- samples -----------------------------------------------------------------------------------------------------
+
+_INDEXED = (i1, i8, i32, bf16, f32, f64, c64)
+
+
+@samples("gather")
+def _gather_samples(name: str) -> Iterable[Sample]:
+    rows = GatherDims((1,), (0,), (), (), (0,), 1)
+    points = GatherDims((), (0, 1), (), (), (0, 1), 1)
+    slices = GatherDims((1, 2), (), (), (), (1, 0), 1)
+    batched = GatherDims((2,), (1,), (0,), (0,), (1,), 2)
+    first = GatherDims((0,), (0,), (), (), (0,), 0)
+    cases = (
+        ("rows", rows, (1, 5), np.array([[1], [-1], [6], [99], [0]])),
+        ("points", points, (1, 1), np.array([[1, 2], [-3, 9], [6, 4]])),
+        ("slices", slices, (3, 2), np.array([[1, 2], [-3, 9], [4, 6]])),
+        ("batched", batched, (1, 1), np.array([[[1], [2]], [[0], [9]], [[-1], [3]]] + [[[0], [1]]] * 4)),
+        ("vector-first", first, (1, 5), np.array([[1, 2, 3, 99]])),
+        ("none", rows, (1, 5), np.zeros((0, 1), np.int64)),
+    )
+    for d in _INDEXED:
+        for label, dims, sizes, indices in cases:
+            for kind in (np.int32, np.int64) if d == f32 else (np.int32,):
+                shape = (7, 5)
+                if label == "batched":
+                    shape = (7, 5, 1)
+                    sizes = (1, 1, 1)
+                attrs = {"dimension_numbers": dims, "slice_sizes": sizes, "indices_are_sorted": False}
+                yield Sample(name, f"{label}-{d}-{np.dtype(kind)}", (data(d, shape, name), indices.astype(kind)), attrs)
+
+
+@samples("scatter")
+def _scatter_samples(name: str) -> Iterable[Sample]:
+    rows = ScatterDims((1,), (0,), (), (), (0,), 1)
+    points = ScatterDims((), (0, 1), (), (), (0, 1), 1)
+    slices = ScatterDims((1, 2), (), (), (), (1, 0), 1)
+    batched = ScatterDims((2,), (1,), (0,), (0,), (1,), 2)
+    cases = (
+        ("rows", rows, (7, 5), (5, 5), np.array([[1], [-1], [6], [99], [1]])),
+        ("points", points, (7, 5), (4,), np.array([[1, 2], [-3, 9], [6, 4], [1, 2]])),
+        ("slices", slices, (7, 5), (3, 3, 2), np.array([[1, 2], [3, 5], [1, 3]])),
+        ("batched", batched, (3, 5, 1), (3, 2, 1), np.array([[[1], [2]], [[0], [9]], [[-1], [3]]])),
+        ("none", rows, (7, 5), (0, 5), np.zeros((0, 1), np.int64)),
+    )
+    for d in _INDEXED:
+        for label, dims, shape, update, indices in cases:
+            for kind in ("or",) if d == i1 else ("add", "multiply", "maximum", "minimum", "replace"):
+                if d.is_complex and kind in ("maximum", "minimum"):
+                    continue
+                if kind == "replace":  # which of two writes stays is not promised
+                    _, keep = np.unique(indices.reshape(-1, indices.shape[-1]), axis=0, return_index=True)
+                    if label in ("slices", "batched") or len(keep) != len(indices):
+                        continue
+                body = second_body(d) if kind == "replace" else scalar_body(kind, d)
+                attrs = {"scatter_dimension_numbers": dims, "indices_are_sorted": False, "unique_indices": False}
+                arrays = (data(d, shape, name), indices.astype(np.int32), data(d, update, "update"))
+                spread = 8.0 if d.is_float or d.is_complex else 0.0
+                yield Sample(name, f"{label}-{kind}-{d}", arrays, attrs, regions=(body,), spread=spread)
+    for d in (f32, i32):
+        attrs = {"scatter_dimension_numbers": rows, "indices_are_sorted": True, "unique_indices": True}
+        arrays = (data(d, (7, 5), name), np.array([[0], [2], [6]], np.int32), data(d, (3, 5), "update"))
+        yield Sample(name, f"unique-replace-{d}", arrays, attrs, regions=(second_body(d),))

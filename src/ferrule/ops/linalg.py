@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ferrule.ir import ConvDims, DotDims, Op, Tensor, Type
-from ferrule.ir.types import DType, c64, c128, f64
+from ferrule.ir import Block, ConvDims, DotDims, Op, Tensor, Type
+from ferrule.ir.types import DType, bf16, c64, c128, f8E4M3FN, f16, f32, f64, i8, i32, ui8
 from ferrule.ops import numerics as n
 from ferrule.ops.checks import attr, axes, declared, expect, kinds, operands, per_axis, reject
 from ferrule.ops.definition import Run, define, element
 from ferrule.ops.reduction import window_output
+from ferrule.ops.samples import Sample, data, samples
 from ferrule.ops.shape import pad
 
 if TYPE_CHECKING:
@@ -308,3 +309,112 @@ def _convolution_element(em: Emitter, op: Op, k: int, index: Key) -> Lanes:
     from ferrule.codegen.products import convolution_element
 
     return convolution_element(em, op, index, _conv_attrs(op, len(index) - 2))
+
+
+# ---- samples -----------------------------------------------------------------------------------------------------
+
+
+def _products(d: DType) -> dict[str, float]:
+    return {"spread": 8.0} if d.is_float or d.is_complex else {}
+
+
+@samples("dot_general")
+def _dot_general_samples(name: str) -> Iterable[Sample]:
+    cases = (
+        ((3, 5), (5, 7), DotDims((), (), (1,), (0,))),
+        ((3, 5), (7, 5), DotDims((), (), (1,), (1,))),
+        ((5, 3), (5, 7), DotDims((), (), (0,), (0,))),
+        ((2, 3, 5), (2, 5, 7), DotDims((0,), (0,), (2,), (1,))),
+        ((3, 2, 5), (5, 7, 2), DotDims((1,), (2,), (2,), (0,))),
+        ((2, 3, 4, 5), (5, 6, 3, 2), DotDims((0,), (3,), (3, 1), (0, 2))),
+        ((5,), (5,), DotDims((), (), (0,), (0,))),
+        ((3, 5), (5,), DotDims((), (), (1,), (0,))),
+        ((3,), (4,), DotDims((), (), (), ())),
+        ((3, 0), (0, 4), DotDims((), (), (1,), (0,))),
+        ((0, 3), (3, 4), DotDims((), (), (1,), (0,))),
+        ((33, 17), (17, 19), DotDims((), (), (1,), (0,))),
+    )
+    for d in (i8, i32, ui8, f16, bf16, f32, f64, c64, c128):
+        for left, right, dims in cases:
+            arrays = (data(d, left, name, 1), data(d, right, name, 2))
+            shape = np.shape(dot(*arrays, dims, d))
+            attrs = {"dot_dimension_numbers": dims, "precision_config": ("DEFAULT", "DEFAULT")}
+            yield Sample(name, f"{d}{list(left)}{list(right)}", arrays, attrs, (Tensor(shape, d),), **_products(d))
+    for d, out in ((bf16, f32), (f16, f32), (i8, i32), (ui8, i32), (f8E4M3FN, f32)):
+        arrays = (data(d, (3, 5), name, 1), data(d, (5, 7), name, 2))
+        attrs = {"dot_dimension_numbers": cases[0][2], "precision_config": ("DEFAULT", "DEFAULT")}
+        yield Sample(name, f"{d}-{out}", arrays, attrs, (Tensor((3, 7), out),), **_products(out))
+
+
+@samples("convolution")
+def _convolution_samples(name: str) -> Iterable[Sample]:
+    nchw = ConvDims(0, 1, (2, 3), 1, 0, (2, 3), 0, 1, (2, 3))
+    nhwc = ConvDims(0, 3, (1, 2), 2, 3, (0, 1), 0, 3, (1, 2))
+    odd = ConvDims(2, 0, (3, 1), 0, 3, (2, 1), 1, 3, (0, 2))
+    line = ConvDims(0, 2, (1,), 1, 2, (0,), 0, 2, (1,))
+    two = ((0, 0), (0, 0))
+    cases: tuple[tuple[str, ConvDims, tuple[int, ...], tuple[int, ...], dict[str, Any]], ...] = (
+        ("nchw", nchw, (2, 3, 6, 5), (4, 3, 3, 2), {}),
+        ("nhwc", nhwc, (2, 6, 5, 3), (3, 2, 3, 4), {"window_strides": (2, 1), "padding": ((1, 1), (0, 1))}),
+        ("odd", odd, (3, 5, 2, 6), (3, 2, 3, 4), {"padding": ((-1, 1), (2, 0))}),
+        ("dilated", nchw, (1, 2, 5, 5), (3, 2, 2, 2), {"lhs_dilation": (2, 1), "rhs_dilation": (1, 3)}),
+        ("reversed", nchw, (1, 2, 5, 5), (3, 2, 3, 3), {"window_reversal": (True, False)}),
+        ("groups", nhwc, (2, 5, 5, 4), (3, 3, 2, 6), {"feature_group_count": 2}),
+        ("depthwise", nhwc, (1, 5, 5, 4), (3, 3, 1, 4), {"feature_group_count": 4, "padding": ((1, 1), (1, 1))}),
+        ("batch-groups", nhwc, (4, 5, 5, 3), (3, 3, 3, 6), {"batch_group_count": 2}),
+        ("line", line, (2, 11, 3), (4, 3, 2), {"window_strides": (3,), "padding": ((2, 1),)}),
+        ("empty", nchw, (0, 3, 6, 5), (4, 3, 3, 2), {}),
+    )
+    for d in (i32, f16, bf16, f32, f64, c64):
+        for label, dims, x, k, more in cases:
+            spatial = len(dims.input_spatial_dimensions)
+            one = (1,) * spatial
+            attrs = {"window_strides": one, "padding": two[:spatial], "lhs_dilation": one, "rhs_dilation": one}
+            attrs |= {"window_reversal": (False,) * spatial, "dimension_numbers": dims, "feature_group_count": 1}
+            attrs |= {"batch_group_count": 1, "precision_config": ("DEFAULT", "DEFAULT"), **more}
+            arrays = (data(d, x, name, 1), data(d, k, name, 2))
+            block = Block([Tensor(a.shape, d) for a in arrays])
+            probe = Op(name, block.args, [Tensor((), d)], attrs)
+            yield Sample(name, f"{label}-{d}", arrays, attrs, tuple(_infer_convolution(probe)), **_products(d))
+
+
+def _regular(d: DType, shape: tuple[int, ...]) -> np.ndarray:
+    """Hermitian, far from singular."""
+    a = data(d, shape, "regular", low=-1, high=1)
+    wide = a.astype(np.complex128 if d.is_complex else np.float64)
+    return (wide @ np.conj(np.swapaxes(wide, -1, -2)) + shape[-1] * np.eye(shape[-1])).astype(d.numpy)
+
+
+@samples("cholesky")
+def _cholesky_samples(name: str) -> Iterable[Sample]:
+    for d in (f32, f64, c64, c128):
+        for shape in ((1, 1), (5, 5), (2, 3, 3), (0, 0), (17, 17)):
+            for lower in (True, False):
+                yield Sample(name, f"{d}{list(shape)}-{lower}", (_regular(d, shape),), {"lower": lower}, spread=64)
+
+
+@samples("triangular_solve")
+def _triangular_solve_samples(name: str) -> Iterable[Sample]:
+    for d in (f32, f64, c64, c128):
+        for left in (True, False):
+            for lower in (True, False):
+                for unit in (True, False):
+                    for transpose in ("NO_TRANSPOSE", "TRANSPOSE", "ADJOINT"):
+                        attrs = {"left_side": left, "lower": lower, "unit_diagonal": unit, "transpose_a": transpose}
+                        a, b = _regular(d, (2, 5, 5)) / np.array(5, d.numpy), data(d, (2, 5, 3) if left else (2, 3, 5))
+                        label = f"{d}-{left}-{lower}-{unit}-{transpose}"
+                        yield Sample(name, label, (a.astype(d.numpy), b), attrs, spread=64)
+
+
+@samples("fft")
+def _fft_samples(name: str) -> Iterable[Sample]:
+    for d in (c64, c128):
+        for kind in ("FFT", "IFFT", "RFFT", "IRFFT"):
+            forms = (((8,), (8,)), ((3, 7), (7,)), ((3, 12), (12,)), ((2, 5, 6), (5, 6)), ((4, 3, 5), (4, 3, 5)))
+            for shape, length in forms:
+                x = data(d.part if kind == "RFFT" else d, shape, name)
+                if kind == "IRFFT":
+                    length = (*length[:-1], 2 * length[-1] - 1)
+                    x[..., 0] = x[..., 0].real
+                attrs = {"fft_type": kind, "fft_length": length}
+                yield Sample(name, f"{kind}-{d}{list(shape)}", (x,), attrs, spread=16)

@@ -168,7 +168,7 @@ def int_power(x: Array, y: Array) -> Array:
 
 
 def shift(kind: str) -> Callable[[Array, Array], Array]:
-    """"left", "logical" or "arithmetic"; amounts of the width or more (or negative) shift everything out."""
+    """ "left", "logical" or "arithmetic"; amounts of the width or more (or negative) shift everything out."""
 
     def apply(x: Array, y: Array) -> Array:
         d = dtype_of(x)

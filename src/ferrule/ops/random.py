@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,7 @@ from ferrule.ir.types import ui64
 from ferrule.ops import numerics as n
 from ferrule.ops.checks import attr, declared, expect, kinds, operands
 from ferrule.ops.definition import Run, define, element
+from ferrule.ops.samples import UINTS, Sample, samples
 
 if TYPE_CHECKING:
     from ferrule.codegen.emitter import Emitter, Key, Lanes
@@ -158,3 +159,23 @@ def _bits_element(em: Emitter, op: Op, k: int, index: Key) -> Lanes:
     from ferrule.codegen.random import bits_element, state_element
 
     return bits_element(em, op, index) if k == 1 else state_element(em, op, index)
+
+
+# ---- samples -----------------------------------------------------------------------------------------------------
+
+
+@samples("rng_bit_generator")
+def _bits_samples(name: str) -> Iterable[Sample]:
+    top = (1 << 64) - 1
+    for algorithm, states in (
+        ("THREE_FRY", ((1, 2), (top, top - 2))),
+        ("PHILOX", ((1, 2, 3), (5, top - 2, top), (7, top - 1))),
+        ("DEFAULT", ((1, 2, 3),)),
+    ):
+        for state in states:
+            for d in UINTS:
+                for shape in ((), (1,), (7,), (3, 5), (3, 4, 2), (0, 3), (5, 3, 7)):
+                    words = np.array(state, np.uint64)
+                    results = (Tensor((len(state),), ui64), Tensor(shape, d))
+                    label = f"{algorithm}-{len(state)}-{state[-1]}-{d}{list(shape)}"
+                    yield Sample(name, label, (words,), {"rng_algorithm": algorithm}, results)

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ferrule.ir import Block, Op, Tensor, Type
-from ferrule.ir.types import i1
+from ferrule.ir.types import DType, bf16, c64, f16, f32, f64, i1, i8, i32, ui8, ui64
 from ferrule.ops import numerics as n
 from ferrule.ops.bodies import check_body, fold, monoid, vectorized
 from ferrule.ops.checks import attr, axes, expect, operands, per_axis, regions
 from ferrule.ops.definition import Run, define, element
+from ferrule.ops.samples import Region, Sample, compare_body, data, samples, scalar_body
 from ferrule.ops.shape import pad
 
 if TYPE_CHECKING:
@@ -113,8 +114,10 @@ def _reduce_window(op: Op, xs: Arrays, run: Run) -> Arrays:
     if half == 1 and monoid(body) and rank > 1 and sum(w > 1 for w in window) > 1 and not _starts_anew(op, xs[1]):
         return [_axis_by_axis(op, xs, run)]
     views = [windows(x, v, window, strides, base, dilation, padding) for x, v in zip(xs[:half], xs[half:], strict=True)]
-    if half == 1 and (line := _cumulative(xs[0], xs[1], monoid(body), window, strides, base, dilation, padding)) is not None:
-        return [line]
+    if half == 1:
+        line = _cumulative(xs[0], xs[1], monoid(body), window, strides, base, dilation, padding)
+        if line is not None:
+            return [line]
     shape = views[0].shape[:rank]
     return fold(body, run, xs[half:], [v.reshape(*shape, prod(window)) for v in views])
 
@@ -265,3 +268,111 @@ def _select_and_scatter_element(em: Emitter, op: Op, k: int, index: Key) -> Lane
     from ferrule.codegen.windows import scattered_element
 
     return scattered_element(em, op, index, _window_attrs(op, len(index)))
+
+
+# ---- samples -----------------------------------------------------------------------------------------------------
+
+
+def _neutral(kind: str, d: DType) -> np.ndarray:
+    low, high = (False, True) if d.kind == "bool" else _bounds(d) if d.is_int else (-np.inf, np.inf)
+    start = {"add": 0, "multiply": 1, "maximum": low, "minimum": high, "and": high if d.kind == "bool" else -1, "or": 0}
+    value = np.array(start[kind])
+    return (value.astype(np.int64) if d.is_int and not d.kind == "uint" else value).astype(d.numpy)
+
+
+def _bounds(d: DType) -> tuple[int, int]:
+    info = np.iinfo(d.numpy)
+    return int(info.min), int(info.max)
+
+
+_REDUCED = (i1, i8, i32, ui8, ui64, f16, bf16, f32, f64, c64)
+
+
+def _suits(kind: str, d: DType) -> bool:
+    logical = kind in ("and", "or")
+    return d.kind == "bool" if logical else not (d.kind == "bool" or (d.is_complex and kind[:3] in ("max", "min")))
+
+
+def _tolerance(kind: str, d: DType) -> dict[str, float]:
+    sums = kind in ("add", "multiply") and (d.is_float or d.is_complex)
+    return {"ulps": 8.0, "spread": 16.0} if sums else {}
+
+
+@samples("reduce")
+def _reduce_samples(name: str) -> Iterable[Sample]:
+    for d in _REDUCED:
+        for kind in ("add", "multiply", "maximum", "minimum", "and", "or"):
+            if not _suits(kind, d):
+                continue
+            forms = (
+                ((3, 5), (0,)),
+                ((3, 5), (1,)),
+                ((2, 3, 7), (0, 2)),
+                ((37,), (0,)),
+                ((0, 3), (0,)),
+                ((1, 1), (0, 1)),
+            )
+            for shape, gone in forms:
+                x = data(d, shape, name, low=0.5, high=1.5)
+                label = f"{kind}-{d}{list(shape)}{list(gone)}"
+                yield Sample(name, label, (x, _neutral(kind, d)), {"dimensions": gone},
+                             regions=(scalar_body(kind, d),), **_tolerance(kind, d))  # fmt: skip
+    for shape in ((3, 5), (0, 2), (300, 7)):
+        arrays = (data(f32, shape, 1), data(i32, shape, 2), np.float32(0), np.int32(3))
+        body = _pair_body(f32, i32)
+        yield Sample(name, f"two-{list(shape)}", tuple(map(np.asarray, arrays)), {"dimensions": (0,)}, regions=(body,),
+                     spread=16.0)  # fmt: skip
+    edge = np.array([[1, np.nan, 3], [-np.inf, 2, -0.0]], np.float32)
+    for kind in ("maximum", "minimum", "add"):
+        yield Sample(name, f"{kind}-nan", (edge, _neutral(kind, f32)), {"dimensions": (1,)},
+                     regions=(scalar_body(kind, f32),), ulps=1)  # fmt: skip
+
+
+def _pair_body(a: DType, b: DType) -> Region:
+    """(a, b), (c, d) → (a + c, max(b, d))."""
+
+    def make() -> Block:
+        block = Block([Tensor((), a), Tensor((), b)] * 2)
+        x, y, z, w = block.args
+        block.results = [block.add("add", [x, z], x.type).result, block.add("maximum", [y, w], y.type).result]
+        return block
+
+    return make
+
+
+@samples("reduce_window")
+def _reduce_window_samples(name: str) -> Iterable[Sample]:
+    windows_of = (
+        ((3, 2), (1, 1), (1, 1), (1, 1), ((0, 0), (0, 0))),
+        ((3, 3), (2, 1), (1, 1), (1, 1), ((1, 1), (1, 0))),
+        ((2, 2), (1, 2), (2, 1), (1, 3), ((1, 0), (2, 1))),
+        ((1, 7), (1, 1), (1, 1), (1, 1), ((0, 0), (6, 0))),  # cumulative
+        ((5, 1), (1, 1), (1, 1), (1, 1), ((0, 4), (0, 0))),  # cumulative, reversed
+    )
+    for d in (i32, ui8, f16, bf16, f32, f64, c64):
+        for kind in ("add", "multiply", "maximum", "minimum"):
+            if not _suits(kind, d):
+                continue
+            for window, strides, base, dilation, padding in windows_of:
+                attrs = {"window_dimensions": window, "window_strides": strides, "base_dilations": base}
+                attrs |= {"window_dilations": dilation, "padding": padding}
+                x = data(d, (5, 7), name, low=0.5, high=1.5)
+                yield Sample(name, f"{kind}-{d}-{window}-{padding}", (x, _neutral(kind, d)), attrs,
+                             regions=(scalar_body(kind, d),), **_tolerance(kind, d))  # fmt: skip
+
+
+@samples("select_and_scatter")
+def _select_and_scatter_samples(name: str) -> Iterable[Sample]:
+    for d in (f32, f64, bf16, i32):
+        for window, strides, padding in (
+            ((2, 2), (2, 2), ((0, 0), (0, 0))),
+            ((3, 3), (1, 2), ((1, 1), (1, 0))),
+            ((1, 3), (1, 1), ((0, 0), (0, 0))),
+        ):
+            ones = (1, 1)
+            shape = window_output((6, 7), window, strides, ones, ones, padding)
+            x, source = data(d, (6, 7), name), data(d, shape, "source")
+            attrs = {"window_dimensions": window, "window_strides": strides, "padding": padding}
+            regions = (compare_body("GE", (d,)), scalar_body("add", d))
+            yield Sample(name, f"{d}-{window}-{strides}", (x, source, _neutral("add", d)), attrs, regions=regions,
+                         spread=16.0 if d.is_float else 0)  # fmt: skip

@@ -87,8 +87,10 @@ def data(dtype: DType, shape: Sequence[int], *key: object, low: float = -4, high
         parts = rng.uniform(low, high, (2, *shape))
         return (parts[0] + 1j * parts[1]).astype(dtype.numpy)
     if dtype.is_float:
-        return np.asarray(rng.uniform(low, high, shape)).astype(np.float32 if dtype.bits < 32 else dtype.numpy).astype(
-            dtype.numpy
+        return (
+            np.asarray(rng.uniform(low, high, shape))
+            .astype(np.float32 if dtype.bits < 32 else dtype.numpy)
+            .astype(dtype.numpy)
         )
     lowest = -(1 << (dtype.bits - 1)) if dtype.kind == "int" else 0
     highest = (1 << (dtype.bits - (dtype.kind == "int"))) - 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -10,10 +10,11 @@ import numpy as np
 
 from ferrule.codegen.index import ZERO, Component, Cond, constant
 from ferrule.ir import Op, Tensor, Type
-from ferrule.ir.types import BY_NUMPY, i32, i64
+from ferrule.ir.types import BY_NUMPY, bf16, c64, c128, f32, f64, i1, i8, i32, i64
 from ferrule.ops import numerics as n
 from ferrule.ops.checks import attr, axes, declared, expect, kinds, operand, operands, per_axis, reject
 from ferrule.ops.definition import Run, define, element
+from ferrule.ops.samples import FLOATS, INTS, UINTS, Sample, data, dtypes, samples
 
 if TYPE_CHECKING:
     from ferrule.codegen.emitter import Emitter, Key, Lanes
@@ -133,7 +134,7 @@ def pad(x: np.ndarray, value: np.ndarray, low: Sequence[int], high: Sequence[int
     place = (slice(max(a, 0), max(a, 0) + s, i + 1) for a, s, i in zip(low, spread, inner, strict=True))
     out[tuple(place)] = x
     crop = (slice(max(-a, 0), f - max(-b, 0)) for a, b, f in zip(low, high, full, strict=True))
-    return out[tuple(crop)]
+    return np.asarray(out[tuple(crop)])
 
 
 def _pad(op: Op, xs: Arrays, run: Run) -> Arrays:
@@ -187,7 +188,7 @@ def _window(starts: Arrays, shape: Sequence[int], sizes: Sequence[int]) -> tuple
 
 
 def _dynamic_slice(op: Op, xs: Arrays, run: Run) -> Arrays:
-    return [xs[0][_window(xs[1:], xs[0].shape, op.attrs["slice_sizes"])].copy()]
+    return [np.array(xs[0][_window(xs[1:], xs[0].shape, op.attrs["slice_sizes"])])]
 
 
 def _dynamic_update_slice(op: Op, xs: Arrays, run: Run) -> Arrays:
@@ -215,7 +216,7 @@ define("reshape", infer=_infer_reshape, evaluate=lambda op, xs, run: [xs[0].resh
 define(
     "transpose",
     infer=_infer_transpose,
-    evaluate=lambda op, xs, run: [xs[0].transpose(attr(op, "permutation", ()))],
+    evaluate=lambda op, xs, run: [np.asarray(xs[0].transpose(attr(op, "permutation", ())))],
     flops=0,
 )
 define(
@@ -364,3 +365,94 @@ def _dynamic_update_slice_element(em: Emitter, op: Op, k: int, index: Key) -> La
 @element("get_dimension_size")
 def _get_dimension_size_element(em: Emitter, op: Op, k: int, index: Key) -> Lanes:
     return em.s.const(i32, op.operands[0].shape[op.attrs["dimension"]])
+
+
+# ---- samples -----------------------------------------------------------------------------------------------------
+# Moving elements does not depend on the type, so most cases use one type of each width.
+
+_WIDTHS = (i1, i8, bf16, f32, f64, c64, c128)
+
+
+@samples("constant")
+def _constant_samples(name: str) -> Iterable[Sample]:
+    for d in dtypes("biufc"):
+        yield Sample(name, f"{d}", (), {"value": data(d, (3, 5), name)})
+        yield Sample(name, f"{d}-splat", (), {"value": np.broadcast_to(data(d, (), name), (2, 3))})
+    yield Sample(name, "empty", (), {"value": data(f32, (0, 3), name)})
+
+
+@samples("iota")
+def _iota_samples(name: str) -> Iterable[Sample]:
+    for d in (*INTS, *UINTS, *FLOATS, c64):
+        for axis in range(2):
+            yield Sample(name, f"{d}-{axis}", (), {"iota_dimension": axis}, (Tensor((3, 7), d),))
+
+
+@samples("broadcast_in_dim")
+def _broadcast_in_dim_samples(name: str) -> Iterable[Sample]:
+    for d in _WIDTHS:
+        forms = (((), (3,), ()), ((5,), (3, 5), (1,)), ((1, 5), (4, 5), (0, 1)), ((5, 3), (3, 5), (1, 0)))
+        for shape, out, dims in forms:
+            attrs = {"broadcast_dimensions": dims}
+            yield Sample(name, f"{d}{list(shape)}", (data(d, shape, name),), attrs, (Tensor(out, d),))
+    yield Sample(name, "empty", (data(f32, (1,), name),), {"broadcast_dimensions": (1,)}, (Tensor((0, 3), f32),))
+
+
+@samples("reshape")
+def _reshape_samples(name: str) -> Iterable[Sample]:
+    for d in _WIDTHS:
+        for shape, out in (((3, 10), (5, 6)), ((1,), ()), ((7, 1, 2), (14,)), ((0, 3), (7, 0))):
+            yield Sample(name, f"{d}{list(shape)}{list(out)}", (data(d, shape, name),), {}, (Tensor(out, d),))
+
+
+@samples("transpose")
+def _transpose_samples(name: str) -> Iterable[Sample]:
+    for d in _WIDTHS:
+        orders = (((3, 5), (1, 0)), ((2, 3, 5), (2, 0, 1)), ((), ()), ((17, 33), (1, 0)), ((0, 3), (1, 0)))
+        for shape, order in orders:
+            yield Sample(name, f"{d}{list(shape)}{list(order)}", (data(d, shape, name),), {"permutation": order})
+
+
+@samples("reverse")
+def _reverse_samples(name: str) -> Iterable[Sample]:
+    for d in _WIDTHS:
+        for dims in ((0,), (0, 1), ()):
+            yield Sample(name, f"{d}{list(dims)}", (data(d, (3, 7), name),), {"dimensions": dims})
+
+
+@samples("slice")
+def _slice_samples(name: str) -> Iterable[Sample]:
+    for d in _WIDTHS:
+        for low, high, step in (((0, 0), (3, 7), (1, 1)), ((1, 2), (3, 7), (1, 2)), ((1, 3), (1, 7), (1, 3))):
+            attrs = {"start_indices": low, "limit_indices": high, "strides": step}
+            yield Sample(name, f"{d}{list(low)}", (data(d, (3, 7), name),), attrs)
+
+
+@samples("pad")
+def _pad_samples(name: str) -> Iterable[Sample]:
+    for d in _WIDTHS:
+        for low, high, inner in (((1, 0), (0, 2), (0, 1)), ((-1, 2), (1, -2), (2, 0)), ((0, -3), (0, -4), (0, 0))):
+            attrs = {"edge_padding_low": low, "edge_padding_high": high, "interior_padding": inner}
+            yield Sample(name, f"{d}{list(low)}", (data(d, (3, 7), name), data(d, (), "value")), attrs)
+    attrs = {"edge_padding_low": (2,), "edge_padding_high": (1,), "interior_padding": (1,)}
+    yield Sample(name, "empty", (data(f32, (0,), name), data(f32, (), "value")), attrs)
+
+
+@samples("concatenate")
+def _concatenate_samples(name: str) -> Iterable[Sample]:
+    for d in _WIDTHS:
+        parts = tuple(data(d, (2, k), name) for k in (3, 0, 1, 5))
+        yield Sample(name, f"{d}", parts, {"dimension": 1})
+        yield Sample(name, f"{d}-one", parts[:1], {"dimension": 0})
+
+
+@samples("dynamic_slice", "dynamic_update_slice")
+def _dynamic_samples(name: str) -> Iterable[Sample]:
+    for d in _WIDTHS:
+        for at in ((0, 0), (1, 3), (9, -4)):
+            starts = tuple(np.array(v, np.int32) for v in at)
+            x, update = data(d, (4, 7), name), data(d, (2, 3), "update")
+            if name == "dynamic_slice":
+                yield Sample(name, f"{d}{list(at)}", (x, *starts), {"slice_sizes": (2, 3)})
+            else:
+                yield Sample(name, f"{d}{list(at)}", (x, update, *starts))

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from ferrule.ir import Op, Tensor, Type
-from ferrule.ir.types import i1, i32
+from ferrule.ir.types import f32, i1, i32
 from ferrule.ops import numerics as n
 from ferrule.ops.bodies import Combine, check_body, vectorized
 from ferrule.ops.checks import attr, axes, expect, kinds, operands, regions
 from ferrule.ops.definition import Run, define
+from ferrule.ops.samples import FLOATS, INTS, UINTS, Sample, compare_body, corners, data, dtypes, samples
 
 Arrays = Sequence[np.ndarray]
 
@@ -102,3 +103,31 @@ def _top_k(op: Op, xs: Arrays, run: Run) -> Arrays:
 
 define("sort", infer=_infer_sort, evaluate=_sort)
 define("top_k", infer=_infer_top_k, evaluate=_top_k)
+
+
+# ---- samples -----------------------------------------------------------------------------------------------------
+
+
+@samples("sort")
+def _sort_samples(name: str) -> Iterable[Sample]:
+    for d in dtypes("biuf"):
+        kind = "TOTALORDER" if d.is_float else "NOTYPE"
+        for direction in ("LT", "GT"):
+            edge = np.concatenate([corners(d), data(d, (20,), name)])
+            yield Sample(name, f"{direction}-{d}", (edge,), {"dimension": 0, "is_stable": True},
+                         regions=(compare_body(direction, (d,), kind),))  # fmt: skip
+    for shape, axis in (((3, 7), 1), ((7, 3), 0), ((2, 0), 1), ((1, 1), 0), ((2, 33, 2), 1), ((5, 257), 1)):
+        keys = data(i32, shape, name) % 5
+        attrs = {"dimension": axis, "is_stable": True}
+        body = compare_body("LT", (i32, f32))
+        yield Sample(name, f"pairs{list(shape)}{axis}", (keys, data(f32, shape, 2)), attrs, regions=(body,))
+        body = compare_body("GE" if shape == (1, 1) else "GT", (f32,))
+        yield Sample(name, f"falling{list(shape)}{axis}", (data(f32, shape, 2),), attrs, regions=(body,))
+
+
+@samples("top_k")
+def _top_k_samples(name: str) -> Iterable[Sample]:
+    for d in (*INTS, *UINTS, *FLOATS):
+        for shape, k in (((7,), 3), ((3, 37), 5), ((2, 4), 4), ((2, 3), 0)):
+            yield Sample(name, f"{d}{list(shape)}-{k}", (data(d, shape, name),), {"k": k})
+        yield Sample(name, f"{d}-corners", (corners(d),), {"k": 4})
