@@ -2,24 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from functools import cache
 from pathlib import Path
 
 from ferrule.client import Client, LoadedExecutable, Plugin, compile_options
-from ferrule.errors import NotFound
-
-
-def library_path() -> Path:
-    """Where libferrule.so is: FERRULE_LIBRARY when set, else beside this package."""
-    path = Path(os.environ.get("FERRULE_LIBRARY") or Path(__file__).with_name("libferrule.so"))
-    if not path.exists():
-        raise NotFound(
-            f"libferrule.so is not at {path}",
-            why="the package was not built, or FERRULE_LIBRARY names a file that does not exist",
-            fix="run `pip install .` in Ferrule's source folder, or `pip install ferrule`",
-        )
-    return path
+from ferrule.native import library_path
 
 
 @cache
