@@ -104,7 +104,10 @@ def span(
     whole = one.ix.sub(end, one.ix.divmod(end, width)[1]).base
     if size > width:
         b.loop(first.base, whole, width, [], vector, "lanes")
-    if family.machine.vector_bytes < 64:  # masked loads and stores are slow or missing
+    remaining = size % width
+    # Below 64-byte vectors masked loads and stores are slow or missing. One element needs no vector; besides, LLVM 22
+    # stores too many bytes for a truncation under a mask that is known to have one lane.
+    if family.machine.vector_bytes < 64 or remaining == 1:
 
         def scalar(i: V, _: list[V]) -> list[V]:
             with one.scope():
@@ -116,8 +119,7 @@ def span(
 
     def rest() -> list[V]:
         with em.scope():
-            lanes = em.ix.lanes(Index(whole, 1, 0, size + width))
-            with em.masked(b.compare("icmp slt", lanes, em.ix.splat(last))):
+            with em.masked(first_lanes(width, remaining)):
                 body(em, Index(whole, 1, 0, size, width))
         return []
 
@@ -125,6 +127,11 @@ def span(
         rest()
     else:
         b.branch(b.compare("icmp slt", whole, last), rest)
+
+
+def first_lanes(width: int, count: int) -> V:
+    """The mask of the first `count` lanes."""
+    return V(f"<{width} x i1>", f"<{', '.join(f'i1 {str(lane < count).lower()}' for lane in range(width))}>")
 
 
 def lane_count(block: Block, machine: Machine, inner: int) -> int:

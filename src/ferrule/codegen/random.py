@@ -111,7 +111,8 @@ def _threefry_bits(em: Emitter, op: Op, index: Key, shape: Sequence[int], bits: 
 
 def _philox_bits(em: Emitter, op: Op, index: Key, shape: Sequence[int], bits: int) -> Num:
     key, low = _state(em, op, 0), _state(em, op, 1)
-    high = _state(em, op, 2) if op.operands[0].shape[0] == 3 else low.const(0)
+    # a state of two words holds the key and the counter's low half; its high half is then the key
+    high = _state(em, op, 2) if op.operands[0].shape[0] == 3 else key
     per = 2 if bits == 64 else 4
     block, which = em.ix.divmod(em.ix.flatten(index, shape), per)
     counter = low + _counter(em, block)

@@ -91,7 +91,7 @@ class Fold:
 
     def read(self, em: Emitter, i: int, index: Sequence[Component]) -> Lanes:
         value = self.op.operands[i]
-        return em.s.convert(value.dtype, self.dtypes[i], em.value(value, index))
+        return em.s.convert(value.dtype, self.dtypes[i % self.count], em.value(value, index))
 
     def inits(self, em: Emitter) -> list[Lanes]:
         return [self.read(em, self.count + i, ()) for i in range(self.count)]
@@ -132,7 +132,8 @@ class Fold:
             if full == inner:
                 return total
             with em.scope():
-                mask = V(f"<{width} x i1>", _mask_text(width, inner - full))
+                flags = ", ".join(f"i1 {str(lane < inner - full).lower()}" for lane in range(width))
+                mask = V(f"<{width} x i1>", f"<{flags}>")
                 with em.masked(mask):
                     here = Index(i64(full), 1, full, inner, width)
                     news = self.combine(wide, total, self.inputs(wide, index, [*at, here]))
@@ -177,10 +178,6 @@ class Fold:
         picks = ", ".join(f"i32 {first + i}" for i in range(width))
         kind = f"<{width} x {scalar}>"
         return b.emit(kind, f"shufflevector {lanes}, {lanes.type} poison, <{width} x i32> <{picks}>")
-
-
-def _mask_text(width: int, count: int) -> str:
-    return f"<{', '.join(f'i1 {str(lane < count).lower()}' for lane in range(width))}>"
 
 
 def _flat(values: Sequence[Lanes]) -> list[V]:
