@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
-from jax import lax
 from jaxlib import _jax  # type: ignore[attr-defined]
+
+import jax
+from jax import lax
 
 Program = tuple[str, Callable[..., Any], tuple[Any, ...]]
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from programs import artifact, f32, lower, programs
 
+import jax
 from ferrule.errors import InvalidArgument, Unsupported
 from ferrule.ir import Block, DotDims, Module, Tensor
 from ferrule.ops import OPS

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax
 import numpy as np
 import pytest
 from programs import lower, programs
 from test_importer import evaluate
 
+import jax
 from ferrule.stablehlo import load
 
 # These call LAPACK or Python, which the NumPy meaning has not.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import time
 
-import jax
 import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
@@ -13,6 +12,7 @@ import oracle
 import pytest
 from programs import artifact, f32, lower, programs
 
+import jax
 from ferrule.errors import InvalidArgument, Unsupported
 from ferrule.ir import Tensor
 from ferrule.stablehlo import load, read

@@ -7,7 +7,6 @@ import os
 import signal
 import threading
 
-import jax
 import jax.export
 import jax.numpy as jnp
 import numpy as np
@@ -15,6 +14,7 @@ import oracle
 import pytest
 from programs import f32, lower
 
+import jax
 from ferrule.errors import FailedPrecondition, InvalidArgument, Unsupported
 from ferrule.stablehlo import load, read, worker
 from ferrule.stablehlo.worker import WORKER, Worker, python_executable

@@ -8,9 +8,9 @@ import numpy as np
 
 from ferrule.errors import Unsupported
 from ferrule.ir import UNKNOWN, DType, Loc, Tensor, Tuple
-from ferrule.ir.types import DTYPES, bf16, c64, c128, f16, f32, f64
+from ferrule.ir.types import DTYPES, bf16, c64, c128, f16, f32, f64, i64
 from ferrule.stablehlo.bytecode import Cursor, malformed
-from ferrule.stablehlo.tables import INDEX, Foreign, FunctionType, Tables, elements, floating, integer
+from ferrule.stablehlo.tables import Foreign, FunctionType, Tables, elements, floating, integer
 
 
 def _array(t: Tables, c: Cursor) -> Any:
@@ -160,7 +160,7 @@ def type_(t: Tables, c: Cursor) -> Any:
     if code == 0:
         return _integer_type(t, c)
     if code == 1:
-        return INDEX
+        return i64  # the index type: sizes and positions, as in layouts
     if code == 2:
         return _function(t, c)
     if code in _FLOATS:

@@ -10,11 +10,12 @@ from collections.abc import Callable, Sequence
 
 from ferrule.errors import FerruleError, InvalidArgument
 from ferrule.ir import Block, Op, Type
-from ferrule.ops import lookup
 
 
 def check(block: Block) -> None:
     """Raises InvalidArgument for an op that does not fit, Unsupported for one that Ferrule does not know."""
+    from ferrule.ops import lookup  # here, since the MLIR worker imports this package and needs no ops
+
     for op in block.walk():
         infer = lookup(op).infer
         if infer is not None:

@@ -13,7 +13,6 @@ import numpy as np
 
 from ferrule.errors import FerruleError, InvalidArgument, Unsupported
 from ferrule.ir import Block, DotDims, GatherDims, Module, Op, Tensor, tensor
-from ferrule.ops import OPS, lookup
 
 # CHLO ops for which one expression, or one library call, is better than the decomposition.
 NATIVE = {"erf", "erfc", "erf_inv", "acos", "acosh", "asin", "asinh", "atan", "atanh", "sinh", "cosh", "tan"}
@@ -22,6 +21,8 @@ NATIVE |= {"square", "mulhi", "lgamma", "digamma", "next_after", "top_k"}
 
 def known_natively(name: str) -> bool:
     """True if Ferrule's op table can compute the CHLO op `name` (without prefix) itself."""
+    from ferrule.ops import OPS  # here, since the MLIR worker imports this package and needs no ops
+
     found = OPS.get(name)
     if found is None:
         return False
@@ -63,6 +64,8 @@ def _composite(op: Op, native: set[str]) -> None:
 
 def _well_typed(op: Op) -> bool:
     """True if Ferrule's own op takes these operands; the composite may be more general."""
+    from ferrule.ops import lookup
+
     infer = lookup(op).infer
     try:
         return infer is not None and list(infer(op)) == [r.type for r in op.results]

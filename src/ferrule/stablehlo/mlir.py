@@ -86,6 +86,20 @@ def _refine(module: Any, context: Any) -> Any:
     return _parse(refined, context)
 
 
+def _serialize(module: Any) -> bytes:
+    from jaxlib import _jax  # type: ignore[attr-defined]
+    from jaxlib.mlir.dialects import stablehlo
+    from jaxlib.mlir.passmanager import PassManager
+
+    try:
+        # As the PJRT client does it: CHLO ops become composites or core ops.
+        return bytes(_jax.mlir.serialize_portable_artifact(module, _TARGET, True))
+    except (ValueError, RuntimeError):
+        # It refuses some legal ops, such as rng with sizes of index type.
+        PassManager.parse("builtin.module(func.func(chlo-legalize-to-stablehlo))").run(module.operation)
+        return bytes(stablehlo.serialize_portable_artifact(module, _TARGET, True))
+
+
 def convert(code: bytes, format: str, steps: list[str]) -> bytes:
     """Returns a portable artifact of the program after the named steps."""
     from jaxlib import _jax  # type: ignore[attr-defined]
@@ -104,6 +118,6 @@ def convert(code: bytes, format: str, steps: list[str]) -> bytes:
                 PassManager.parse(f"builtin.module({_QUANTIZED})").run(module.operation)
             if not module.operation.verify():
                 raise Refused("the module does not verify")
-            return bytes(_jax.mlir.serialize_portable_artifact(module, _TARGET, True))
+            return _serialize(module)
     except (ir.MLIRError, ValueError, RuntimeError) as error:
         raise Refused(str(error)) from error

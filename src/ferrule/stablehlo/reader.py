@@ -24,7 +24,7 @@ from ferrule.stablehlo.bytecode import (
 )
 from ferrule.stablehlo.op_table import OTHER_PROPERTIES, PROPERTIES, finisher, fits
 from ferrule.stablehlo.sdy import Mesh
-from ferrule.stablehlo.tables import DYNAMIC, INDEX, Foreign, Tables
+from ferrule.stablehlo.tables import DYNAMIC, Foreign, Tables
 from ferrule.stablehlo.text import to_portable
 
 _HAS_ATTRS, _HAS_RESULTS, _HAS_OPERANDS, _HAS_SUCCESSORS, _HAS_REGIONS, _HAS_USES, _HAS_PROPERTIES = (
@@ -106,7 +106,7 @@ class _Reader:
             else:
                 malformed(self.at, f"the op {op.name} stands outside of a function")
         if not self.functions:
-            malformed(self.at, "the module has no function")
+            raise InvalidArgument("the program has no function", fix="send a module with a function @main")
         module = Module(self.functions, attrs, str(name), self.box.producer, self.meshes)
         if self.tables.dynamic or not _NEED_PASSES.isdisjoint(n.name for n in self.op_names if n):
             _refuse_foreign(module)
@@ -397,7 +397,7 @@ def _refuse_foreign(module: Module) -> None:
 
 
 def _is_dynamic(value: Value) -> bool:
-    return isinstance(value.type, Tensor) and (DYNAMIC in value.type.shape or value.type.dtype is INDEX)
+    return isinstance(value.type, Tensor) and DYNAMIC in value.type.shape
 
 
 # Which MLIR passes help with a form that the reader cannot take as it is.

@@ -18,9 +18,6 @@ from ferrule.stablehlo.bytecode import Container, Cursor, malformed
 DYNAMIC = -1
 """The size of a dimension that the program leaves open; `legalize` must make it a number."""
 
-INDEX = DType("index", "int", 64, 8, 0, np.dtype(np.int64))
-"""The type of sizes and positions. Layouts of custom calls have it; a value of it belongs to a dynamic program."""
-
 
 class Foreign(Exception):
     """The file is sound but holds a form that jaxlib's MLIR passes must rewrite first; `kind` says which."""
@@ -135,8 +132,6 @@ class Tables:
                 malformed(at, f"a tensor type has the shape {shape}")
             self.dynamic = True
             shape = tuple(DYNAMIC if d < 0 else d for d in shape)
-        if dtype is INDEX:
-            self.dynamic = True
         return Tensor(shape, dtype)
 
 

@@ -12,7 +12,7 @@ from ferrule.ir import types as T
 from ferrule.stablehlo.builtin import complex_of
 from ferrule.stablehlo.bytecode import Cursor, malformed
 from ferrule.stablehlo.sdy import Axis, Mesh, MeshGroups
-from ferrule.stablehlo.tables import INDEX, Foreign, FunctionType, Tables, elements, floating, integer
+from ferrule.stablehlo.tables import Foreign, FunctionType, Tables, elements, floating, integer
 
 COMPARISON_DIRECTION = ("EQ", "NE", "GE", "GT", "LE", "LT")
 COMPARISON_TYPE = ("NOTYPE", "FLOAT", "TOTALORDER", "SIGNED", "UNSIGNED")
@@ -133,7 +133,7 @@ def attribute(t: Tables, c: Cursor) -> Any:
     return decoder(t, c)
 
 
-_PLAIN: dict[int, Any] = {0: T.i1, 2: T.bf16, 3: T.f16, 4: T.f32, 5: T.f64, 6: T.f8E4M3FN, 7: T.f8E5M2, 9: INDEX}
+_PLAIN: dict[int, Any] = {0: T.i1, 2: T.bf16, 3: T.f16, 4: T.f32, 5: T.f64, 6: T.f8E4M3FN, 7: T.f8E5M2, 9: T.i64}
 _PLAIN |= dict(enumerate((T.i4, T.i8, T.i16, T.i32, T.i64, T.ui4, T.ui8, T.ui16, T.ui32, T.ui64), 10))
 _PLAIN |= {22: Token(), 27: T.f8E4M3FNUZ, 28: T.f8E5M2FNUZ, 29: T.f8E4M3B11FNUZ, 31: T.i2, 32: T.ui2, 33: "none"}
 _PLAIN |= {34: "tf32", 35: T.f8E4M3, 36: T.f8E3M4, 37: T.f4E2M1FN, 40: T.f8E8M0FNU}

@@ -77,7 +77,7 @@ class Worker:
         package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
         paths = [package, *(p for p in sys.path if p), environment.get("PYTHONPATH", "")]
         environment["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(p for p in paths if p))
-        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the process
+        self._log = tempfile.TemporaryFile()
         command = [python_executable(), "-m", "ferrule.stablehlo.worker"]
         self._process = subprocess.Popen(
             command,
