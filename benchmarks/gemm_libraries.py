@@ -34,7 +34,9 @@ SHAPES = [
 TYPES = {"f32": ("f", "f"), "f64": ("d", "d"), "bf16": (bf16, bf16), "i8": ("b", "i"), "c64": ("F", "F")}
 
 
-def make(shape: tuple[int, int, int, int], inputs: object, out: object, choice: str, transposed: bool = False) -> OneCall:
+def make(
+    shape: tuple[int, int, int, int], inputs: object, out: object, choice: str, transposed: bool = False
+) -> OneCall:
     batch, m, n, k = shape
     os.environ["FERRULE_GEMM"] = choice
     b_strides = (n * k, 1, k) if transposed else (n * k, n, 1)
@@ -47,7 +49,7 @@ def make(shape: tuple[int, int, int, int], inputs: object, out: object, choice: 
 def measure(
     candidates: dict[str, OneCall], inputs: list, outputs: list, seconds: float, clock: Callable[[], float]
 ) -> dict[str, tuple[float, float]]:
-    """Median and least seconds of one run of each; the candidates take turns, so that the machine's load hits all alike."""
+    """Median and least seconds of one run of each; the candidates take turns, so that load hits all alike."""
     times: dict[str, list[float]] = {name: [] for name in candidates}
     repeats = {}
     for name, program in candidates.items():

@@ -1,4 +1,5 @@
-// SciPy's BLAS and LAPACK: Fortran entry points (32-bit int) that Python found and handed over by name. All may be absent.
+// SciPy's BLAS and LAPACK: Fortran entry points (32-bit int) that Python found and handed over by name. All may be
+// absent.
 #pragma once
 
 #include <complex>

@@ -7,6 +7,7 @@
 
 #include "attributes.h"
 #include "calls.h"
+#include "conv_taps.h"
 #include "program.h"
 
 namespace ferrule {
@@ -36,8 +37,9 @@ Result<std::unique_ptr<Prepared>> PrepareConv(const CallDesc& call) {
   attributes.Expect(2, 1);
   FERRULE_RETURN_IF_ERROR(attributes.status());
   const Shape &input = call.operands[0], &kernel = call.operands[1], &output = call.results[0];
-  if (input.dims.size() < 2 || kernel.dims.size() != input.dims.size() || output.dims.size() != input.dims.size()) {
-    attributes.Fail("the operands and the result differ in rank, or have less than two dimensions");
+  if (input.dims.size() < 2 || input.dims.size() > 2 + ConvTaps::kMaxRank || kernel.dims.size() != input.dims.size() ||
+      output.dims.size() != input.dims.size()) {
+    attributes.Fail("the operands and the result differ in rank, or have less than two or more than 34 dimensions");
   }
   FERRULE_RETURN_IF_ERROR(attributes.status());
   size_t rank = input.dims.size() - 2;
@@ -104,6 +106,7 @@ Result<std::unique_ptr<Prepared>> PrepareConv(const CallDesc& call) {
     return std::unique_ptr<Prepared>(new ZeroFill(s.output_elements * SizeOf(s.output_type)));
   }
   if (auto fast = OneDnnConv(s)) return fast;
+  if (auto depthwise = DepthwiseConv(s)) return depthwise;
   return GeneralConv(s);
 }
 

@@ -25,9 +25,9 @@ struct ConvShape {
   Element input_type, kernel_type, output_type;
   Accumulator accumulator;
   int64_t feature_groups, batch_groups;
-  int64_t input_batch, input_features;                // whole sizes of the input
-  int64_t kernel_features;                            // input features that one output feature sees
-  int64_t output_batch, output_features;              // whole sizes of the output
+  int64_t input_batch, input_features;    // whole sizes of the input
+  int64_t kernel_features;                // input features that one output feature sees
+  int64_t output_batch, output_features;  // whole sizes of the output
   int64_t input_batch_stride, input_feature_stride;
   int64_t kernel_input_stride, kernel_output_stride;
   int64_t output_batch_stride, output_feature_stride;
@@ -46,6 +46,9 @@ struct ConvShape {
 
 // Works for every type and shape.
 std::unique_ptr<Prepared> GeneralConv(const ConvShape& shape);
+
+// Feature groups of one input feature each; null for other shapes.
+std::unique_ptr<Prepared> DepthwiseConv(const ConvShape& shape);
 
 // oneDNN's convolution, or null when it is absent, does not know this case, or is slower at it than GeneralConv.
 std::unique_ptr<Prepared> OneDnnConv(const ConvShape& shape);

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cstring>
 #include <string>
-#include <vector>
 
 #include "aligned_scratch.h"
 #include "conv.h"
+#include "conv_taps.h"
 #include "gemm_blocked.h"
 #include "program.h"
 #include "thread_pool.h"
@@ -37,22 +37,8 @@ void BySize(int64_t size, F&& f) {
 
 class General : public Prepared {
  public:
-  explicit General(const ConvShape& shape) : s_(shape) {
-    for (const ConvWindow& w : s_.windows) {
-      taps_ *= w.kernel;
-      positions_ *= w.output;
-      std::vector<int64_t> table(w.output * w.kernel);
-      for (int64_t o = 0; o < w.output; ++o) {
-        for (int64_t t = 0; t < w.kernel; ++t) {
-          int64_t x = o * w.stride + t * w.kernel_dilation - w.pad_low;
-          bool inside = x >= 0 && x % w.input_dilation == 0 && x / w.input_dilation < w.input;
-          table[o * w.kernel + t] = inside ? x / w.input_dilation * w.input_stride : -1;
-        }
-      }
-      offsets_.push_back(std::move(table));
-    }
-    positions_ *= s_.output_batch;
-    depth_ = taps_ * s_.kernel_features;
+  explicit General(const ConvShape& shape) : s_(shape), taps_(s_), positions_(taps_.positions()) {
+    depth_ = taps_.count() * s_.kernel_features;
     // Output positions that are all one stride apart can be written by the matrix product itself.
     direct_ = s_.output_feature_stride == 1 || s_.group_outputs() == 1;
     int64_t next = 0;  // the stride that continues the positions so far; 0 when there is only one so far
@@ -75,7 +61,8 @@ class General : public Prepared {
   Status Run(void* const* operands, void* const* results, ExecContext& context) const override {
     int64_t outputs = s_.group_outputs(), kernel_bytes = SizeOf(s_.kernel_type) * s_.kernel_elements;
     void* matrices = context.allocate(context.allocate_self, kernel_bytes + 64);
-    if (!matrices) return OutOfMemory("no memory for a convolution's kernel, " + std::to_string(kernel_bytes) + " bytes");
+    if (!matrices)
+      return OutOfMemory("no memory for a convolution's kernel, " + std::to_string(kernel_bytes) + " bytes");
     BySize(SizeOf(s_.kernel_type), [&]<class T>(T*) {
       ArrangeKernel(static_cast<const T*>(operands[1]), static_cast<T*>(matrices), *context.pool);
     });
@@ -87,17 +74,18 @@ class General : public Prepared {
     gemm.d_row = direct_ ? row_stride_ : outputs;
     context.pool->For(s_.groups() * blocks, 1, [&](int64_t begin, int64_t end) {
       static thread_local AlignedScratch patches_scratch, rows_scratch;
-      static thread_local std::vector<int64_t> taps;
+      static thread_local AlignedScratch offsets_scratch;
       for (int64_t i = begin; i < end; ++i) {
         int64_t group = i / blocks, first = i % blocks * rows_, last = std::min(positions_, first + rows_);
         char* patches = patches_scratch.Get<char>(rows_ * depth_ * SizeOf(s_.input_type));
         char* rows = direct_ ? nullptr : rows_scratch.Get<char>(rows_ * outputs * SizeOf(s_.output_type));
         const char* input =
             static_cast<const char*>(operands[0]) + group * s_.input_group_stride() * SizeOf(s_.input_type);
-        char* output = static_cast<char*>(results[0]) +
-                       group * outputs * s_.output_feature_stride * SizeOf(s_.output_type);
+        char* output =
+            static_cast<char*>(results[0]) + group * outputs * s_.output_feature_stride * SizeOf(s_.output_type);
         BySize(SizeOf(s_.input_type), [&]<class T>(T*) {
-          GatherPatches(reinterpret_cast<const T*>(input), first, last, reinterpret_cast<T*>(patches), taps);
+          GatherPatches(reinterpret_cast<const T*>(input), first, last, reinterpret_cast<T*>(patches),
+                        offsets_scratch.Get<int64_t>(taps_.count()));
         });
         GemmShape block = gemm;
         block.m = last - first;
@@ -118,17 +106,11 @@ class General : public Prepared {
   template <class T>
   void ArrangeKernel(const T* kernel, T* to, ThreadPool& pool) const {
     int64_t outputs = s_.group_outputs();
-    pool.For(s_.groups() * taps_, std::max<int64_t>(1, 16384 / (s_.kernel_features * outputs)),
+    pool.For(s_.groups() * taps_.count(), std::max<int64_t>(1, 16384 / (s_.kernel_features * outputs)),
              [&](int64_t begin, int64_t end) {
                for (int64_t i = begin; i < end; ++i) {
-                 int64_t tap = i % taps_;
-                 const T* from = kernel + i / taps_ * outputs * s_.kernel_output_stride;
-                 for (size_t d = s_.windows.size(); d-- > 0;) {
-                   const ConvWindow& w = s_.windows[d];
-                   int64_t t = tap % w.kernel;
-                   from += (w.reversed ? w.kernel - 1 - t : t) * w.kernel_stride;
-                   tap /= w.kernel;
-                 }
+                 const T* from = kernel + i / taps_.count() * outputs * s_.kernel_output_stride +
+                                 taps_.KernelOffset(i % taps_.count());
                  T* row = to + i * s_.kernel_features * outputs;
                  for (int64_t c = 0; c < s_.kernel_features; ++c) {
                    for (int64_t o = 0; o < outputs; ++o) {
@@ -139,46 +121,18 @@ class General : public Prepared {
              });
   }
 
-  // Splits a position into the batch index and the spatial ones.
-  int64_t Coordinates(int64_t position, int64_t* spatial) const {
-    for (size_t d = s_.windows.size(); d-- > 0;) {
-      spatial[d] = position % s_.windows[d].output;
-      position /= s_.windows[d].output;
-    }
-    return position;
-  }
-
   template <class T>
-  void GatherPatches(const T* input, int64_t first, int64_t last, T* to, std::vector<int64_t>& taps) const {
+  void GatherPatches(const T* input, int64_t first, int64_t last, T* to, int64_t* offsets) const {
     int64_t features = s_.kernel_features, step = s_.input_feature_stride;
-    std::vector<int64_t> spatial(s_.windows.size());
-    taps.resize(taps_);
     for (int64_t p = first; p < last; ++p) {
-      int64_t batch = Coordinates(p, spatial.data());
-      // Offsets of all taps, dimension by dimension, from the last entries forwards.
-      taps[taps_ - 1] = 0;
-      int64_t count = 1;
-      for (size_t d = 0; d < s_.windows.size(); ++d) {
-        int64_t kernel = s_.windows[d].kernel;
-        const int64_t* offsets = offsets_[d].data() + spatial[d] * kernel;
-        // The `count` combined offsets are the last `count` entries; spread them over the last count * kernel ones.
-        for (int64_t i = 0; i < count; ++i) {
-          int64_t base = taps[taps_ - count + i];
-          int64_t at = taps_ - count * kernel + i * kernel;
-          for (int64_t t = 0; t < kernel; ++t) {
-            taps[at + t] = base < 0 || offsets[t] < 0 ? -1 : base + offsets[t];
-          }
-        }
-        count *= kernel;
-      }
-      const T* from = input + batch * s_.input_batch_stride;
-      for (int64_t t = 0; t < taps_; ++t, to += features) {
-        if (taps[t] < 0) {
+      const T* from = input + taps_.Offsets(p, offsets);
+      for (int64_t t = 0; t < taps_.count(); ++t, to += features) {
+        if (offsets[t] < 0) {
           std::memset(static_cast<void*>(to), 0, static_cast<size_t>(features) * sizeof(T));
         } else if (step == 1) {
-          std::memcpy(static_cast<void*>(to), from + taps[t], static_cast<size_t>(features) * sizeof(T));
+          std::memcpy(static_cast<void*>(to), from + offsets[t], static_cast<size_t>(features) * sizeof(T));
         } else {
-          for (int64_t c = 0; c < features; ++c) to[c] = from[taps[t] + c * step];
+          for (int64_t c = 0; c < features; ++c) to[c] = from[offsets[t] + c * step];
         }
       }
     }
@@ -187,18 +141,16 @@ class General : public Prepared {
   template <class T>
   void Scatter(const T* rows, int64_t first, int64_t last, T* output) const {
     int64_t outputs = s_.group_outputs();
-    std::vector<int64_t> spatial(s_.windows.size());
     for (int64_t p = first; p < last; ++p) {
-      int64_t at = Coordinates(p, spatial.data()) * s_.output_batch_stride;
-      for (size_t d = 0; d < s_.windows.size(); ++d) at += spatial[d] * s_.windows[d].output_stride;
+      int64_t at = taps_.OutputOffset(p);
       for (int64_t o = 0; o < outputs; ++o) output[at + o * s_.output_feature_stride] = *rows++;
     }
   }
 
   ConvShape s_;
-  int64_t taps_ = 1, positions_ = 1, depth_ = 1, rows_ = 1, row_stride_ = 0;
+  ConvTaps taps_;
+  int64_t positions_, depth_ = 1, rows_ = 1, row_stride_ = 0;
   bool direct_ = false;
-  std::vector<std::vector<int64_t>> offsets_;  // for each dimension, output index and tap: where in the input, or -1
 };
 
 }  // namespace

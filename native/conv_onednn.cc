@@ -156,6 +156,9 @@ bool Describe(const ConvShape& s, Kind kind, Geometry* g) {
 std::unique_ptr<Prepared> Make(const OneDnn& dnnl, const ConvShape& s, Kind kind) {
   Geometry g;
   if (!Describe(s, kind, &g)) return nullptr;
+  double work = static_cast<double>(s.output_elements) * s.kernel_elements / s.output_features;
+  int threads = OneDnn::ThreadsFor(work);
+  dnnl.UseThreads(threads);
   // oneDNN's kernels take the images as they are when channels are innermost; weights always go to its own layout.
   bool last = g.source.ChannelsLast() && g.destination.ChannelsLast();
   auto image = [&](const Tensor& t) {
@@ -179,10 +182,9 @@ std::unique_ptr<Prepared> Make(const OneDnn& dnnl, const ConvShape& s, Kind kind
     DnnlOwner forward_source = AnyDesc(dnnl, s.kernel_type, g.source.dims);
     DnnlOwner forward_weights = AnyDesc(dnnl, s.kernel_type, g.weights.dims);
     DnnlOwner forward_destination = AnyDesc(dnnl, s.kernel_type, g.destination.dims);
-    if (dnnl.convolution_forward_primitive_desc_create(&forward, dnnl.engine, prop, OneDnn::kDirect,
-                                                       forward_source.get(), forward_weights.get(), nullptr,
-                                                       forward_destination.get(), strides, dilations, low, high,
-                                                       dnnl.attributes) != 0) {
+    if (dnnl.convolution_forward_primitive_desc_create(
+            &forward, dnnl.engine, prop, OneDnn::kDirect, forward_source.get(), forward_weights.get(), nullptr,
+            forward_destination.get(), strides, dilations, low, high, dnnl.attributes) != 0) {
       return nullptr;
     }
     DnnlOwner hint(forward, dnnl.primitive_desc_destroy);
@@ -215,15 +217,17 @@ std::unique_ptr<Prepared> Make(const OneDnn& dnnl, const ConvShape& s, Kind kind
   auto differential = [](DnnlTensor& t, int argument, int query) { t.argument = argument, t.query = query; };
   switch (kind) {
     case Kind::kForward:
-      return DnnlCall(dnnl, std::move(owner), std::move(a), std::move(w), std::move(b), std::move(preparation));
+      return DnnlCall(dnnl, threads, std::move(owner), std::move(a), std::move(w), std::move(b),
+                      std::move(preparation));
     case Kind::kBackwardData:
       differential(a, OneDnn::kDiffSourceArg, OneDnn::kDiffSourceMd);
       differential(b, OneDnn::kDiffDestinationArg, OneDnn::kDiffDestinationMd);
-      return DnnlCall(dnnl, std::move(owner), std::move(b), std::move(w), std::move(a), std::move(preparation));
+      return DnnlCall(dnnl, threads, std::move(owner), std::move(b), std::move(w), std::move(a),
+                      std::move(preparation));
     default:
       differential(w, OneDnn::kDiffWeightsArg, OneDnn::kDiffWeightsMd);
       differential(b, OneDnn::kDiffDestinationArg, OneDnn::kDiffDestinationMd);
-      return DnnlCall(dnnl, std::move(owner), std::move(a), std::move(b), std::move(w));
+      return DnnlCall(dnnl, threads, std::move(owner), std::move(a), std::move(b), std::move(w));
   }
 }
 

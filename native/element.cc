@@ -14,11 +14,11 @@
 namespace ferrule {
 
 std::string NameOf(Element e) {
-  static const char* const names[] = {"invalid", "i1",   "i8",   "i16",  "i32",        "i64",           "ui8",
-                                      "ui16",    "ui32", "ui64", "f16",  "f32",        "f64",           "bf16",
-                                      "complex<f32>",    "complex<f64>", "f8E5M2",     "f8E4M3FN",      "f8E4M3B11FNUZ",
-                                      "f8E5M2FNUZ",      "f8E4M3FNUZ",   "i4",         "ui4",           "token",
-                                      "i2",      "ui2",  "f8E4M3",       "f8E3M4",     "f8E8M0FNU",     "f4E2M1FN"};
+  static const char* const names[] = {
+      "invalid",       "i1",         "i8",         "i16", "i32",  "i64",          "ui8",          "ui16",   "ui32",
+      "ui64",          "f16",        "f32",        "f64", "bf16", "complex<f32>", "complex<f64>", "f8E5M2", "f8E4M3FN",
+      "f8E4M3B11FNUZ", "f8E5M2FNUZ", "f8E4M3FNUZ", "i4",  "ui4",  "token",        "i2",           "ui2",    "f8E4M3",
+      "f8E3M4",        "f8E8M0FNU",  "f4E2M1FN"};
   int n = static_cast<int>(e);
   return n >= 0 && n < 30 ? names[n] : "type " + std::to_string(n);
 }
@@ -98,7 +98,7 @@ uint8_t ToTinyFloat(Element e, float x) {
   }
   int sign = std::signbit(x) ? 1 << width : 0;
   int infinity = f.specials == TinyFormat::kIeee ? ((1 << f.exponent) - 1) << f.mantissa : 0;
-  int nan = f.specials == TinyFormat::kIeee          ? infinity + (1 << (f.mantissa - 1))
+  int nan = f.specials == TinyFormat::kIeee           ? infinity + (1 << (f.mantissa - 1))
             : f.specials == TinyFormat::kFinite       ? (1 << width) - 1
             : f.specials == TinyFormat::kUnsignedZero ? 1 << width
                                                       : 0;
@@ -359,8 +359,8 @@ void StoreElements(Element to, void* target, int64_t stride, int64_t count, cons
   }
 }
 
-#define FERRULE_CONVERSIONS(T)                                                             \
-  template void LoadElements<T>(Element, const void*, int64_t, int64_t, T*);               \
+#define FERRULE_CONVERSIONS(T)                                               \
+  template void LoadElements<T>(Element, const void*, int64_t, int64_t, T*); \
   template void StoreElements<T>(Element, void*, int64_t, int64_t, const T*)
 FERRULE_CONVERSIONS(float);
 FERRULE_CONVERSIONS(double);

@@ -100,8 +100,8 @@ void Butterflies(const R* __restrict xr, const R* __restrict xi, R* __restrict y
 
 // The same for any radix, with radix^2 multiplications.
 template <class R>
-void GeneralButterflies(int64_t radix, const R* roots, const R* __restrict xr, const R* __restrict xi,
-                        R* __restrict yr, R* __restrict yi, int64_t rest, int64_t span, const R* twiddle) {
+void GeneralButterflies(int64_t radix, const R* roots, const R* __restrict xr, const R* __restrict xi, R* __restrict yr,
+                        R* __restrict yi, int64_t rest, int64_t span, const R* twiddle) {
   int64_t step = rest * span;
   for (int64_t j = 0; j < rest; ++j) {
     for (int64_t r = 0; r < radix; ++r) {

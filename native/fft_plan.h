@@ -27,7 +27,7 @@ class FftPlan {
 
  private:
   struct Stage {
-    int64_t radix, rest;   // the sub-length before the stage is radix * rest
+    int64_t radix, rest;     // the sub-length before the stage is radix * rest
     std::vector<R> twiddle;  // for each j < rest and r in 1 … radix - 1: re, im
     std::vector<R> roots;    // re, im of the radix-th roots of one, for the general radix
   };

@@ -251,7 +251,8 @@ class Blocked {
       for (int64_t p = 0; p < depth; ++p) put(w, p, T(0));
     }
     if constexpr (kComplex) {
-      if (direct && (!kLeft || x_k == 1)) return PackComplex<kLeft>(static_cast<const T*>(x), x_w, x_k, count, depth, panels);
+      if (direct && (!kLeft || x_k == 1))
+        return PackComplex<kLeft>(static_cast<const T*>(x), x_w, x_k, count, depth, panels);
     }
     T* row = ThreadScratch().row.template Get<T>(std::max(count, depth));
     if (x_w == 1) {

@@ -15,8 +15,8 @@ struct VectorOf {
   typedef T unaligned __attribute__((vector_size(kBytes), may_alias, aligned(alignof(T))));
 };
 
-// C[MR][NR] (+)= A[MR][k] * B[k][NR]. B's rows are `b_k` apart: a packed panel, or the matrix itself. A is a packed panel
-// (a_row 1, a_k MR, known when compiled) or has any strides.
+// C[MR][NR] (+)= A[MR][k] * B[k][NR]. B's rows are `b_k` apart: a packed panel, or the matrix itself. A is a packed
+// panel (a_row 1, a_k MR, known when compiled) or has any strides.
 template <class T, int MR, int NV, bool kPackedA>
 void Multiply(int64_t k, const T* a, int64_t a_row, int64_t a_k, const T* b, int64_t b_k, T* c, int64_t c_row,
               bool accumulate) {
@@ -51,11 +51,11 @@ void Multiply(int64_t k, const T* a, int64_t a_row, int64_t a_k, const T* b, int
   }
 }
 
-// The same for complex numbers: A and C interleaved, B a packed panel of NR real parts followed by NR imaginary parts for
-// each k. Strides count real numbers; the imaginary parts begin b_k / 2 after the real ones.
+// The same for complex numbers: A and C interleaved, B a packed panel of NR real parts followed by NR imaginary parts
+// for each k. Strides count real numbers; the imaginary parts begin b_k / 2 after the real ones.
 template <class R, int MR, int NV, bool kPackedA>
-void MultiplyComplex(int64_t k, const R* a, int64_t a_row, int64_t a_k, const R* b, int64_t b_k, R* c,
-                     int64_t c_row, bool accumulate) {
+void MultiplyComplex(int64_t k, const R* a, int64_t a_row, int64_t a_k, const R* b, int64_t b_k, R* c, int64_t c_row,
+                     bool accumulate) {
   using V = typename VectorOf<R>::type;
   constexpr int kLanes = kBytes / sizeof(R);
   V re[MR][NV] = {}, im[MR][NV] = {};

@@ -102,11 +102,13 @@ std::unique_ptr<Prepared> OneDnnGemmCall(const GemmShape& s) {
   bool f32 = s.a_type == Element::kF32 && s.b_type == Element::kF32 && s.d_type == Element::kF32;
   bool bf16 = s.a_type == Element::kBF16 && s.b_type == Element::kBF16 &&
               (s.d_type == Element::kBF16 || s.d_type == Element::kF32);
-  bool int8 = (s.a_type == Element::kS8 || s.a_type == Element::kU8) && s.b_type == Element::kS8 &&
-              s.d_type == Element::kS32;
+  bool int8 =
+      (s.a_type == Element::kS8 || s.a_type == Element::kU8) && s.b_type == Element::kS8 && s.d_type == Element::kS32;
   if (Empty(s) || !(f32 || bf16 || int8)) return nullptr;
   const OneDnn* dnnl = OneDnn::Get();
   if (!dnnl) return nullptr;
+  int threads = OneDnn::ThreadsFor(static_cast<double>(s.batch) * s.m * s.n * s.k);
+  dnnl->UseThreads(threads);
   // Three dimensions only where there is a batch: the two-dimensional kernels are the better ones.
   auto dims = [&](int64_t rows, int64_t columns) {
     return s.batch == 1 ? std::vector<int64_t>{rows, columns} : std::vector<int64_t>{s.batch, rows, columns};
@@ -126,7 +128,7 @@ std::unique_ptr<Prepared> OneDnnGemmCall(const GemmShape& s) {
                                          dnnl->attributes) != 0) {
     return nullptr;
   }
-  return DnnlCall(*dnnl, DnnlOwner(desc, dnnl->primitive_desc_destroy),
+  return DnnlCall(*dnnl, threads, DnnlOwner(desc, dnnl->primitive_desc_destroy),
                   {a_layout(), OneDnn::kSourceArg, OneDnn::kSourceMd},
                   {b_layout(), OneDnn::kWeightsArg, OneDnn::kWeightsMd},
                   {d_layout(), OneDnn::kDestinationArg, OneDnn::kDestinationMd});

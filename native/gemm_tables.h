@@ -9,7 +9,8 @@ namespace ferrule {
 template <class R>
 using TileFunction = void (*)(int64_t, const R*, int64_t, int64_t, const R*, int64_t, R*, int64_t, bool);
 
-// A tile has `rows` rows of a packed or a strided A, or kFewRows of a strided one; and `columns` or half as many columns.
+// A tile has `rows` rows of a packed or a strided A, or kFewRows of a strided one; and `columns` or half as many
+// columns.
 enum RowsKind { kPackedRows, kStridedRows, kFewStridedRows };
 constexpr int kFewRows = 4;
 

@@ -81,13 +81,6 @@ const OneDnn* Open(const std::string& path) {
   return &dnnl;
 }
 
-// OpenMP keeps the number of threads per calling thread.
-void UsePoolSize(const OneDnn& dnnl) {
-  static thread_local bool done = false;
-  if (!done) dnnl.set_omp_threads(ThreadPool::Global().threads());
-  done = true;
-}
-
 }  // namespace
 
 const OneDnn* OneDnn::Get() {
@@ -97,12 +90,20 @@ const OneDnn* OneDnn::Get() {
   std::lock_guard lock(mutex);
   if (!tried) {
     std::string path = GetPath("path.dnnl");
-    if (path.empty()) return nullptr;  // it may still be handed over
+    if (path.empty()) {  // it may still be handed over
+      static std::once_flag said;
+      std::call_once(said, [] { Say("oneDNN is not used: not found (pip install onednn-cpu-gomp)"); });
+      return nullptr;
+    }
     tried = true;
     opened = Open(path);
   }
-  if (opened) UsePoolSize(*opened);
   return opened;
+}
+
+int OneDnn::ThreadsFor(double work) {
+  constexpr double kWorthWaking = 1 << 23;
+  return work < kWorthWaking ? 1 : ThreadPool::Global().threads();
 }
 
 int OneDnn::TypeOf(Element e) {
@@ -152,7 +153,8 @@ Primitive MakePrimitive(const OneDnn& dnnl, DnnlObject desc) {
   DnnlObject primitive = nullptr, scratchpad = nullptr;
   if (dnnl.primitive_create(&primitive, desc) != 0) return made;
   made.primitive = DnnlOwner(primitive, dnnl.primitive_destroy);
-  if (DnnlObject md = dnnl.primitive_desc_query_md(desc, OneDnn::kScratchpadMd, 0); md && dnnl.memory_desc_get_size(md)) {
+  if (DnnlObject md = dnnl.primitive_desc_query_md(desc, OneDnn::kScratchpadMd, 0);
+      md && dnnl.memory_desc_get_size(md)) {
     dnnl.memory_desc_clone(&scratchpad, md);
     made.scratchpad = DnnlOwner(scratchpad, dnnl.memory_desc_destroy);
   }
@@ -168,7 +170,7 @@ class Call : public Prepared {
     int argument = 0;
   };
 
-  explicit Call(const OneDnn& dnnl) : dnnl_(dnnl) {}
+  Call(const OneDnn& dnnl, int threads) : dnnl_(dnnl), threads_(threads) {}
 
   // Sets up a side, with a reorder if needed; false when there is none.
   bool AddSide(DnnlObject desc, DnnlTensor tensor, bool result) {
@@ -201,7 +203,7 @@ class Call : public Prepared {
   void SetPreparation(std::unique_ptr<DnnlPreparation> preparation) { preparation_ = std::move(preparation); }
 
   Status Run(void* const* operands, void* const* results, ExecContext& context) const override {
-    UsePoolSize(dnnl_);
+    dnnl_.UseThreads(threads_);
     DnnlObject stream = nullptr;
     if (dnnl_.stream_create(&stream, dnnl_.engine, 1) != 0) return Internal("oneDNN cannot make a stream");
     DnnlOwner owner(stream, dnnl_.stream_destroy);
@@ -274,6 +276,7 @@ class Call : public Prepared {
   }
 
   const OneDnn& dnnl_;
+  int threads_;
   Primitive primitive_;
   std::vector<Side> sides_;
   std::unique_ptr<DnnlPreparation> preparation_;
@@ -281,13 +284,13 @@ class Call : public Prepared {
 
 }  // namespace
 
-std::unique_ptr<Prepared> DnnlCall(const OneDnn& dnnl, DnnlOwner desc, DnnlTensor first, DnnlTensor second,
+std::unique_ptr<Prepared> DnnlCall(const OneDnn& dnnl, int threads, DnnlOwner desc, DnnlTensor first, DnnlTensor second,
                                    DnnlTensor result, std::unique_ptr<DnnlPreparation> prepare_second) {
   const char* implementation = nullptr;
   dnnl.primitive_desc_query(desc.get(), OneDnn::kImplementation, 0, &implementation);
   std::string name = implementation ? implementation : "";
   if (name.rfind("ref", 0) == 0) return nullptr;  // correct but slower than Ferrule's own loops
-  auto call = std::make_unique<Call>(dnnl);
+  auto call = std::make_unique<Call>(dnnl, threads);
   if (!call->AddSide(desc.get(), std::move(first), false) || !call->AddSide(desc.get(), std::move(second), false) ||
       !call->AddSide(desc.get(), std::move(result), true) || !call->SetPrimitive(desc.get())) {
     return nullptr;

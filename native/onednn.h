@@ -1,5 +1,5 @@
-// oneDNN, opened at run time: the few parts of its C API (3.x) that Ferrule calls, declared by hand, and a Prepared that
-// runs one primitive of two operands and one result, with reorders where the primitive wants another layout.
+// oneDNN, opened at run time: the few parts of its C API (3.x) that Ferrule calls, declared by hand, and a Prepared
+// that runs one primitive of two operands and one result, with reorders where the primitive wants another layout.
 #pragma once
 
 #include <cstdint>
@@ -23,6 +23,11 @@ struct DnnlArgument {
 struct OneDnn {
   // The library, or null when it is not installed or cannot be opened (said once on stderr if FERRULE_DEBUG is set).
   static const OneDnn* Get();
+  // Makes the calling thread's OpenMP regions use that many threads: before a primitive is described, and before it
+  // runs.
+  void UseThreads(int count) const { set_omp_threads(count); }
+  // How many threads an amount of multiply-adds is worth: waking OpenMP's threads takes as long as a small product.
+  static int ThreadsFor(double work);
 
   int (*primitive_create)(DnnlObject* primitive, DnnlObject desc);
   int (*primitive_destroy)(DnnlObject);
@@ -123,7 +128,8 @@ class DnnlPreparation {
 };
 
 // Null when a reorder is not to be had, or the primitive is only oneDNN's reference implementation.
-std::unique_ptr<Prepared> DnnlCall(const OneDnn& dnnl, DnnlOwner desc, DnnlTensor first, DnnlTensor second,
+// `threads` is the number that was in use when the primitive was described.
+std::unique_ptr<Prepared> DnnlCall(const OneDnn& dnnl, int threads, DnnlOwner desc, DnnlTensor first, DnnlTensor second,
                                    DnnlTensor result, std::unique_ptr<DnnlPreparation> prepare_second = nullptr);
 
 }  // namespace ferrule

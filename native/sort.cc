@@ -23,14 +23,15 @@ struct Item {
   uint32_t position;
 };
 
-constexpr int64_t kRadixFrom = 512;      // rows shorter than this are merge sorted
+constexpr int64_t kRadixFrom = 64;        // shorter rows are sorted by comparisons
+constexpr int64_t kLongRadixFrom = 8192;  // rows from which on 2048 buckets for each digit pay, not 256
 constexpr int64_t kParallelFrom = 65536;  // rows longer than this are cut into a piece for each thread
 
-// Stable radix sort by 11-bit digits; the result is in the buffer that is returned. Digits that are the same
+// Stable radix sort by digits of kBits bits; the result is in the buffer that is returned. Digits that are the same
 // everywhere are passed over, so narrow types cost one or two passes.
-template <class U>
+template <int kBits, class U>
 Item<U>* RadixSort(Item<U>* from, Item<U>* spare, int64_t n) {
-  constexpr int kBits = 11, kDigits = (8 * sizeof(U) + kBits - 1) / kBits, kBuckets = 1 << kBits;
+  constexpr int kDigits = (8 * sizeof(U) + kBits - 1) / kBits, kBuckets = 1 << kBits;
   static thread_local std::vector<uint32_t> counts;
   counts.assign(static_cast<size_t>(kDigits) * kBuckets, 0);
   for (int64_t i = 0; i < n; ++i) {
@@ -54,7 +55,8 @@ Item<U>* RadixSort(Item<U>* from, Item<U>* spare, int64_t n) {
 
 template <class U>
 Item<U>* SortPiece(Item<U>* items, Item<U>* spare, int64_t n) {
-  if (n >= kRadixFrom) return RadixSort(items, spare, n);
+  if (n >= kLongRadixFrom) return RadixSort<11>(items, spare, n);
+  if (n >= kRadixFrom) return RadixSort<8>(items, spare, n);
   // Positions break ties, so an unstable sort is stable here and needs no buffer.
   std::sort(items, items + n, [](const Item<U>& a, const Item<U>& b) {
     return a.key != b.key ? a.key < b.key : a.position < b.position;
@@ -240,8 +242,8 @@ class ComparatorSort : public Prepared {
   static constexpr size_t kMaxOperands = 64;
 
  private:
-  // Bottom-up, from runs of eight sorted by insertion. Unlike the standard library's it needs nothing of the comparator:
-  // one that is no order (a plain `<` with NaNs) gives some permutation, never a fault.
+  // Bottom-up, from runs of eight sorted by insertion. Unlike the standard library's it needs nothing of the
+  // comparator: one that is no order (a plain `<` with NaNs) gives some permutation, never a fault.
   template <class Less>
   static uint32_t* MergeSort(uint32_t* from, uint32_t* spare, int64_t n, Less less) {
     constexpr int64_t kRun = 8;

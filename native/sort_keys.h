@@ -29,15 +29,14 @@ U FloatBitsKey(U bits, U infinity, FloatOrder order) {
 // Maps `count` elements that are `stride` apart to keys of type U (of the element's width, or wider). With `descending`
 // the order is turned around, NaNs included.
 template <class U>
-void SortKeys(Element type, const void* source, int64_t stride, int64_t count, FloatOrder order, bool descending, U* to) {
+void SortKeys(Element type, const void* source, int64_t stride, int64_t count, FloatOrder order, bool descending,
+              U* to) {
   const U flip = descending ? ~U(0) : U(0);
   auto each = [&]<class Stored>(Stored*, auto key) {
     const Stored* p = static_cast<const Stored*>(source);
     for (int64_t i = 0; i < count; ++i) to[i] = static_cast<U>(key(p[i * stride])) ^ flip;
   };
-  auto unsigned_of = [&]<class Stored>(Stored* s) {
-    each(s, [](Stored x) { return x; });
-  };
+  auto unsigned_of = [&]<class Stored>(Stored* s) { each(s, [](Stored x) { return x; }); };
   auto signed_of = [&]<class Stored>(Stored* s) {
     each(s, [](Stored x) { return static_cast<Stored>(x ^ (Stored(1) << (8 * sizeof(Stored) - 1))); });
   };
@@ -85,7 +84,8 @@ void SortKeys(Element type, const void* source, int64_t stride, int64_t count, F
         uint32_t bits;
         std::memcpy(&bits, &values[x], 4);
         bool nan = (bits & 0x7fffffffu) > 0x7f800000u;
-        if (nan) bits = (x & 0x80) && order == FloatOrder::kTotal && type != Element::kF8E8M0FNU ? 0xffc00000u : 0x7fc00000u;
+        if (nan)
+          bits = (x & 0x80) && order == FloatOrder::kTotal && type != Element::kF8E8M0FNU ? 0xffc00000u : 0x7fc00000u;
         uint32_t key = FloatBitsKey<uint32_t>(bits, 0x7f800000u, order);
         return key;
       });

@@ -1,7 +1,7 @@
 """The numeric libraries that Ferrule's runtime uses when they are installed, and how it gets at them.
 
-SciPy exports BLAS and LAPACK as C function pointers (`scipy.linalg.cython_blas`); oneDNN comes as a shared library in the
-package `onednn-cpu-gomp`. Neither is required: the runtime has own loops for everything, slower at some sizes.
+SciPy exports BLAS and LAPACK as C function pointers (`scipy.linalg.cython_blas`); oneDNN comes as a shared library in
+the package `onednn-cpu-gomp`. Neither is required: the runtime has own loops for everything, slower at some sizes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Runs a library call of native/ on NumPy arrays: a program of one CALL step, loaded through libferrule.so's C functions."""
+"""Runs a library call of native/ on NumPy arrays: a program of one CALL step, through libferrule.so's C functions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ferrule.program import OUTPUT, PARAM, Call, Output, Param, Program, Slot
 
 @functools.cache
 def library() -> str | None:
-    """The path of libferrule.so: FERRULE_LIBRARY, beside the installed package, or in a build folder; None if not built."""
+    """The path of libferrule.so: FERRULE_LIBRARY, in the package, or in a build folder; None if it is not built."""
     root = Path(__file__).parents[2]
     places = [root / "src/ferrule/libferrule.so", *sorted(root.glob("build*/libferrule.so"))]
     if path := os.environ.get("FERRULE_LIBRARY"):
@@ -84,9 +84,13 @@ def tensor(shape: Sequence[int], dtype: Any) -> Tensor:
 
 
 def call(
-    target: str, operands: Sequence[np.ndarray], results: Sequence[tuple[Sequence[int], Any]], attrs: dict[str, Any]
+    target: str,
+    operands: Sequence[np.ndarray],
+    results: Sequence[tuple[Sequence[int], Any]],
+    attrs: dict[str, Any],
+    **extra: Any,
 ) -> list[np.ndarray]:
-    """Runs the call once; operands are passed as dense row-major data."""
+    """Runs the call once; operands are passed as dense row-major data, `extra` are further fields of the program."""
     inputs = []
     for x in operands:
         buffer = aligned(x.shape, x.dtype)
@@ -95,6 +99,6 @@ def call(
     outputs = [aligned(shape, dtype) for shape, dtype in results]
     for x in outputs:
         x.view(np.uint8)[...] = 0x5A if x.ndim and x.size else 0  # what is not written shows
-    program = OneCall(target, [tensor(x.shape, x.dtype) for x in inputs], [tensor(*r) for r in results], attrs)
+    program = OneCall(target, [tensor(x.shape, x.dtype) for x in inputs], [tensor(*r) for r in results], attrs, **extra)
     program.run(inputs, outputs)
     return outputs

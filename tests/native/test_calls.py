@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from one_call import call, library
 
+from ferrule.program import Fn
+
 pytestmark = pytest.mark.skipif(library() is None, reason="libferrule.so is not built")
 
 bf16 = np.dtype(ml_dtypes.bfloat16)
@@ -336,6 +338,60 @@ def test_sort_canonical(dtype):
     _, index = call("sort", [x, payload], [(x.shape, dtype), (x.shape, np.int32)], at)
     perm = np.argsort(x.astype(np.float64), axis=1, kind="stable")
     np.testing.assert_array_equal(index, np.take_along_axis(payload, perm, 1))
+
+
+COMPARATOR = """
+define void @less(ptr %p, i64 %begin, i64 %end) {
+  %q1 = getelementptr ptr, ptr %p, i64 1
+  %q2 = getelementptr ptr, ptr %p, i64 2
+  %q3 = getelementptr ptr, ptr %p, i64 3
+  %q6 = getelementptr ptr, ptr %p, i64 6
+  %a0p = load ptr, ptr %p
+  %b0p = load ptr, ptr %q1
+  %a1p = load ptr, ptr %q2
+  %b1p = load ptr, ptr %q3
+  %r = load ptr, ptr %q6
+  %a0 = load i32, ptr %a0p
+  %b0 = load i32, ptr %b0p
+  %a1 = load float, ptr %a1p
+  %b1 = load float, ptr %b1p
+  %lt = icmp slt i32 %a0, %b0
+  %eq = icmp eq i32 %a0, %b0
+  %gt1 = fcmp ogt float %a1, %b1
+  %second = and i1 %eq, %gt1
+  %both = or i1 %lt, %second
+  %byte = zext i1 %both to i8
+  store i8 %byte, ptr %r
+  ret void
+}
+"""
+
+
+def comparator_object() -> bytes:
+    import llvmlite.binding as llvm
+
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    machine = llvm.Target.from_default_triple().create_target_machine(reloc="pic", jit=False)
+    return machine.emit_object(llvm.parse_assembly(COMPARATOR))
+
+
+@pytest.mark.parametrize("shape,dim", [((7, 300), 1), ((300, 2, 3), 0), ((150000,), 0), ((3, 2), 1)])
+def test_sort_by_comparator(shape, dim):
+    """i32 ascending, then f32 descending, then stable; NaNs are unordered and must only not do harm."""
+    major = RNG.integers(0, 5, shape).astype(np.int32)
+    minor = RNG.integers(0, 9, shape).astype(np.float32)
+    payload = np.arange(major.size, dtype=np.int16).reshape(shape)
+    code = {"objects": [comparator_object()], "functions": [(0, "less")]}
+    at = dict(dimension=dim, is_stable=False, comparator=Fn(0))
+    results = [(shape, x.dtype) for x in (major, minor, payload)]
+    a, b, c = call("sort", [major, minor, payload], results, at, **code)
+    perm = np.argsort(major * 100 - minor.astype(np.int64), axis=dim, kind="stable")
+    for got, want in ((a, major), (b, minor), (c, payload)):
+        np.testing.assert_array_equal(got, np.take_along_axis(want, perm, dim))
+    minor.reshape(-1)[::3] = np.nan
+    _, _, c = call("sort", [major, minor, payload], results, at, **code)
+    np.testing.assert_array_equal(np.sort(c, axis=dim), np.sort(payload, axis=dim))
 
 
 @pytest.mark.parametrize("dtype", ["f", "d", bf16, "i", "B"])
