@@ -11,6 +11,9 @@ from collections.abc import Callable, Sequence
 from ferrule.errors import FerruleError, InvalidArgument
 from ferrule.ir import Block, Op, Type
 
+# What a type rule may raise when an attribute has not the form that the op's name promises.
+MALFORMED = (AssertionError, AttributeError, IndexError, KeyError, TypeError, ValueError)
+
 
 def check(block: Block) -> None:
     """Raises InvalidArgument for an op that does not fit, Unsupported for one that Ferrule does not know."""
@@ -27,7 +30,7 @@ def _check_op(op: Op, infer: Callable[[Op], Sequence[Type]]) -> None:
         types = list(infer(op))
     except FerruleError:
         raise
-    except (AssertionError, AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+    except MALFORMED as error:
         raise InvalidArgument(
             f"op {op.name!r} is malformed",
             where=op.loc,

@@ -13,6 +13,7 @@ import numpy as np
 
 from ferrule.errors import FerruleError, InvalidArgument, Unsupported
 from ferrule.ir import Block, DotDims, GatherDims, Module, Op, Tensor, tensor
+from ferrule.stablehlo.check import MALFORMED
 
 # CHLO ops for which one expression, or one library call, is better than the decomposition.
 NATIVE = {"erf", "erfc", "erf_inv", "acos", "acosh", "asin", "asinh", "atan", "atanh", "sinh", "cosh", "tan"}
@@ -69,7 +70,7 @@ def _well_typed(op: Op) -> bool:
     infer = lookup(op).infer
     try:
         return infer is not None and list(infer(op)) == [r.type for r in op.results]
-    except FerruleError:
+    except (FerruleError, *MALFORMED):
         return False
 
 
