@@ -9,7 +9,7 @@
 namespace ferrule {
 namespace {
 
-// Memory for the time of one run: the arena, and what library calls ask for.
+// Memory that library calls ask for, for the time of one run.
 class Scratch {
  public:
   explicit Scratch(Allocator* allocator) : allocator_(allocator) {}
@@ -17,17 +17,14 @@ class Scratch {
     for (const auto& [data, bytes] : blocks_) allocator_->Free(data, bytes);
   }
 
-  Result<void*> Allocate(int64_t bytes) {
-    auto data = allocator_->Allocate(bytes);
-    if (data.ok()) {
-      std::lock_guard lock(mutex_);
-      blocks_.emplace_back(*data, bytes);
-    }
-    return data;
-  }
-  static void* ForCall(void* self, int64_t bytes) {
-    auto data = static_cast<Scratch*>(self)->Allocate(bytes);
-    return data.ok() ? *data : nullptr;
+  // ExecContext::allocate.
+  static void* Allocate(void* self, int64_t bytes) {
+    auto* scratch = static_cast<Scratch*>(self);
+    auto data = scratch->allocator_->Allocate(bytes);
+    if (!data.ok()) return nullptr;
+    std::lock_guard lock(scratch->mutex_);
+    scratch->blocks_.emplace_back(*data, bytes);
+    return *data;
   }
 
  private:
@@ -155,6 +152,11 @@ Status Launch::Bind() {
     if (!allocated.ok()) return allocated.status();
     storage_[k] = std::move(*allocated);
   }
+  if (program().arena_bytes > 0) {
+    auto allocated = Storage::Allocate(device_->allocator(), program().arena_bytes);
+    if (!allocated.ok()) return allocated.status();
+    arena_ = std::move(*allocated);
+  }
   return {};
 }
 
@@ -164,23 +166,17 @@ Status Launch::Run() {
   for (size_t i = 0; i < inputs_.size(); ++i) params[i] = inputs_[i].contents->storage->data();
   for (size_t k = 0; k < storage_.size(); ++k) outputs[k] = storage_[k]->data();
   Scratch scratch(device_->allocator());
-  void* arena = nullptr;
-  if (program().arena_bytes > 0) {
-    auto allocated = scratch.Allocate(program().arena_bytes);
-    if (!allocated.ok()) return allocated.status();
-    arena = *allocated;
-  }
   ExecContext context;
   context.pool = &ThreadPool::Global();
   context.device_ordinal = device_->ordinal;
   context.run_id = next_run.fetch_add(1, std::memory_order_relaxed);
   context.ffi_context = context_ ? &context_->user_data : nullptr;
-  context.allocate = Scratch::ForCall;
+  context.allocate = Scratch::Allocate;
   context.allocate_self = &scratch;
   context.replica_id = ids_.replica;
   context.partition_id = ids_.partition;
   try {
-    return program().Run(params.data(), outputs.data(), arena, context);
+    return program().Run(params.data(), outputs.data(), arena_ ? arena_->data() : nullptr, context);
   } catch (const std::bad_alloc&) {
     return OutOfMemory("the host ran out of memory while running `" + program().name + "`");
   } catch (const std::exception& e) {
@@ -226,6 +222,7 @@ void Launch::Complete() {
   Status status = WaitForInputs();
   if (status.ok()) status = Bind();
   if (status.ok()) status = Run();
+  arena_ = nullptr;
   // Inputs go before anyone is told, so that a consumer finds their memory free, and donated memory its alone.
   inputs_ = {};
   for (size_t k = 0; status.ok() && k < contents_.size(); ++k) contents_[k]->storage = std::move(storage_[k]);

@@ -27,7 +27,7 @@ class Launch {
   // Whether the program may run now on the calling thread.
   bool CanRunInline() const;
 
-  // Gives every output its memory: a donated parameter's where possible.
+  // Gives every output its memory, a donated parameter's where possible, and the temporaries theirs.
   Status Bind();
   // Runs the bound program.
   Status Run();
@@ -62,6 +62,7 @@ class Launch {
   bool any_donated_ = false;
   InlineVector<Input, kInline> inputs_;
   InlineVector<Ref<Storage>, kInline> storage_;    // of the outputs, after Bind
+  Ref<Storage> arena_;                             // of the temporaries, after Bind
   InlineVector<Ref<Contents>, kInline> contents_;  // of the outputs of a queued run
   Ref<Event> done_;                                // of a queued run
 };
