@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <new>
 #include <variant>
 
 #include "cpu_features.h"
@@ -299,10 +300,14 @@ Status LoadedProgram::RunCall(const Step& step, void* const* slots, ExecContext&
 }  // namespace
 
 Result<std::shared_ptr<const Program>> Program::Load(std::string bytes) {
-  auto program = std::make_shared<LoadedProgram>();
-  program->bytes = std::move(bytes);
-  FERRULE_RETURN_IF_ERROR(program->Init());
-  return std::shared_ptr<const Program>(std::move(program));
+  try {
+    auto program = std::make_shared<LoadedProgram>();
+    program->bytes = std::move(bytes);
+    FERRULE_RETURN_IF_ERROR(program->Init());
+    return std::shared_ptr<const Program>(std::move(program));
+  } catch (const std::bad_alloc&) {
+    return OutOfMemory("there is not enough memory to load the program");
+  }
 }
 
 }  // namespace ferrule

@@ -84,7 +84,8 @@ Status InitializeLocked(const Api& api) {
 struct Compilation {
   const Api& api;
   std::string_view code, format, options, target;
-  Result<std::string> result = std::string();
+  // Stays when the interpreter begins to shut down before the thread gets the GIL: then it never returns from there.
+  Result<std::string> result = FailedPrecondition("the Python interpreter shut down while a program was compiled");
 
   static void* Run(void* self) {
     auto& job = *static_cast<Compilation*>(self);

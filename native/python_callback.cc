@@ -24,7 +24,7 @@ class PythonCallback final : public Prepared {
   ~PythonCallback() override {
     // At the interpreter's end nobody needs the function any more.
     const Api* api = python::Known();
-    if (!api || !api->Py_IsInitialized() || api->IsFinalizing()) return;
+    if (!api || !api->Py_IsInitialized() || (api->IsFinalizing && api->IsFinalizing())) return;
     Gil gil(*api);
     auto result = python::Call(*api, "ferrule.bridge", "release_callback", {api->PyLong_FromLongLong(id_)});
     api->PyErr_Clear();
