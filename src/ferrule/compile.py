@@ -29,6 +29,10 @@ from ferrule.version import VERSION
 # A program that moves and computes less than this runs on the caller's thread: a hand-over costs about as much time.
 SMALL_BYTES, SMALL_FLOPS = 1 << 20, 1e6
 
+# The StableHLO that a program was made from is kept in it up to this size: `compiled.as_text()` shows it.
+KEPT_SOURCE = 1 << 20
+_BYTECODE = b"ML\xefR"
+
 # The options that a user may pass (jax.jit(..., compiler_options={...})): name → (type, help).
 USER_OPTIONS: dict[str, tuple[type, str]] = {
     "ferrule_debug": (int, "the level of FERRULE_DEBUG for this program alone"),
@@ -49,7 +53,10 @@ def compile_program(code: bytes, format: str = "mlir", options: bytes = b"", tar
     # Expressions are walked recursively in places; the compile thread has a large stack.
     sys.setrecursionlimit(max(sys.getrecursionlimit(), 20000))
     module = trace.stage("read", lambda: read(code, format))
-    return compile_module(module, settings, trace, host())
+    program = compile_module(module, settings, trace, host())
+    if format == "mlir" and code[:4] == _BYTECODE and len(code) <= KEPT_SOURCE:
+        program.text = code
+    return program
 
 
 def compile_module(module: Module, settings: CompileOptions, trace: Trace, machine: Machine) -> Program:
