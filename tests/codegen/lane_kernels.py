@@ -40,7 +40,7 @@ def compile_lanes(formula: Formula, inputs: Sequence[DType], output: DType, widt
     module = llvm.parse_assembly("\n".join([*b.globals.values(), *b.declares.values(), text]))
     module.verify()
     machine = llvm.Target.from_default_triple().create_target_machine(
-        cpu=host().cpu, features=host().features, opt=2, jit=True
+        cpu=host().cpu, features=host().features, opt=1, jit=True
     )
     engine = llvm.create_mcjit_compiler(module, machine)
     engine.finalize_object()

@@ -1,7 +1,7 @@
 """Mathematical functions on lanes: which formula serves a function and dtype.
 
-`unary("tanh", s, dtype, x)` writes tanh. f32 and f64 have formulas of their own (`math_f32`, `math_f64`); narrower floats
-compute as f32 and round; complex numbers are in `math_complex`. Where there is no formula yet, the C library is called
+`unary("tanh", s, dtype, x)` writes tanh. f32 and f64 have formulas of their own (`math_f32`, `math_f64`); the narrower
+compute as f32 and round; complex numbers are in `math_complex`. Where there is no formula, the C library is called
 lane by lane.
 """
 
@@ -42,4 +42,18 @@ def binary(name: str, s: Scalars, dtype: DType, x: Lane, y: Lane) -> Lane:
     assert isinstance(y, V)
     if dtype.is_int:
         return integers.power(dtype, s.num(x), s.num(y)).v
+    if name == "next_after":
+        return _next_after(s, dtype, x, y)
     return s.round(dtype, _formula(name, dtype)(s.num(x), s.num(y)).v)
+
+
+def _next_after(s: Scalars, dtype: DType, a: V, b: V) -> Lane:
+    """The next value of the type from a towards b: one step of the bits, away from zero or towards it."""
+    x, y, bits = s.num(a), s.num(b), s.num(s.to_bits(dtype, a))
+    sign = 1 << (dtype.bits - 1)
+    grows = (x < 0.0).where(1, 0, bits).ne((y > x).where(1, 0, bits))
+    first = (y < 0.0).where(sign | 1, 1, bits)
+    step = x.eq(0.0).where(first, grows.where(bits + 1, bits - 1))
+    moved = s.num(s.from_bits(dtype, step.v))  # type: ignore[arg-type]
+    result = x.eq(y).where(y, moved)
+    return (x.is_nan() | y.is_nan()).where(float("nan"), result).v

@@ -1,6 +1,6 @@
 """Formulas for complex lanes, in f64 for both complex types.
 
-complex<f32> is widened first: then nothing overflows, underflows or cancels visibly on the way, and one rounding is left.
+complex<f32> is widened first: then nothing overflows, underflows or cancels visibly on the way, and one rounding stays.
 The inverse functions are Kahan's ("Branch cuts for complex elementary functions", 1987), which keep the signs of zeros.
 """
 
@@ -116,7 +116,7 @@ def tanh(z: Z) -> Z:
     # 4 sin y cos y e^(-2|x|), written with the tangent
     im = far.where(t / beta * 4.0 * math_f64.exp(abs(x) * -2.0), t / below)
     im = abs(x).eq(_INF).where(x.const(0.0).copysign(y), im)
-    return re, im
+    return x.eq(0.0).where(x, re), y.eq(0.0).where(y, im)
 
 
 def sinh(z: Z) -> Z:
@@ -140,25 +140,35 @@ def logistic(z: Z) -> Z:
     return divide((z[0].const(1.0), z[0].const(0.0)), (e[0] + 1.0, e[1]))
 
 
+def _endless(z: Z) -> Num:
+    return abs(z[0]).eq(_INF) | abs(z[1]).eq(_INF)
+
+
 def asin(z: Z) -> Z:
     x, y = z
+    far = _endless(z)
     below, above = sqrt((1.0 - x, -y)), sqrt((x + 1.0, y))
     product = below[0] * above[0] - below[1] * above[1]
-    return call_libm("atan2", x, product), call_libm("asinh", below[0] * above[1] - below[1] * above[0])
+    im = call_libm("asinh", below[0] * above[1] - below[1] * above[0])
+    return call_libm("atan2", x, far.where(abs(y), product)), far.where(x.const(_INF).copysign(y), im)
 
 
 def acos(z: Z) -> Z:
     x, y = z
+    far = _endless(z)
     below, above = sqrt((1.0 - x, -y)), sqrt((x + 1.0, y))
-    re = call_libm("atan2", below[0], above[0]) * 2.0
-    return re, call_libm("asinh", above[0] * below[1] - above[1] * below[0])
+    angle = call_libm("atan2", far.where(abs(y), below[0]), far.where(x, above[0]))
+    im = call_libm("asinh", above[0] * below[1] - above[1] * below[0])
+    return far.where(angle, angle * 2.0), far.where(x.const(_INF).copysign(-y), im)
 
 
 def acosh(z: Z) -> Z:
     x, y = z
+    far = _endless(z)
     below, above = sqrt((x - 1.0, y)), sqrt((x + 1.0, y))
     re = call_libm("asinh", below[0] * above[0] + below[1] * above[1])
-    return re, call_libm("atan2", below[1], above[0]) * 2.0
+    angle = call_libm("atan2", far.where(y, below[1]), far.where(x, above[0]))
+    return far.where(_INF, re), far.where(angle, angle * 2.0)
 
 
 def atanh(z: Z) -> Z:

@@ -173,11 +173,7 @@ def cos(x: Num) -> Num:
 
 
 def tan(x: Num) -> Num:
-    r, n = wide.reduce_angle(x.f64())
-    s, c = wide.sin_cos(r)
-    odd = (n & 1).ne(0)
-    result = (odd.where(-c, s) / odd.where(s, c)).f32()
-    return _with_large("tan", x, x.eq(0.0).where(x, result))
+    return _with_large("tan", x, x.eq(0.0).where(x, wide.tan(x.f64()).f32()))
 
 
 def atan(x: Num) -> Num:
@@ -298,17 +294,6 @@ def remainder(x: Num, y: Num) -> Num:
     return Num(x.b, chosen[0]).copysign(x)
 
 
-def next_after(x: Num, y: Num) -> Num:
-    """The next f32 from x towards y."""
-    bits = x.raw()
-    away = (y > x).where(1, 0, bits).ne((x < 0.0).where(1, 0, bits))
-    step = away.where(bits + 1, bits - 1)
-    first = (y.raw() & (1 << (x.bits - 1))) | 1
-    moved = x.eq(0.0).where(first, step).as_float()
-    result = x.eq(y).where(y, moved)
-    return (x.is_nan() | y.is_nan()).where(x + y, result)
-
-
 FORMULAS: dict[str, Formula] = {
     "sqrt": lambda x: x.intrinsic("sqrt"),
     "square": lambda x: x * x,
@@ -319,8 +304,7 @@ FORMULAS: dict[str, Formula] = {
     "logistic": logistic,
     "sine": sin,
     "cosine": cos,
-    "digamma": lambda x: digamma(x.f64()).f32(),
-    "next_after": next_after,
+    "digamma": lambda x: digamma(x.f64(), wide.log, wide.tan).f32(),
     **{f.__name__: f for f in (tan, tanh, sinh, cosh, asin, acos, atan, asinh, acosh, atanh)},
     **{f.__name__: f for f in (cbrt, rsqrt, erf, erfc, erf_inv, power, atan2, remainder)},
 }

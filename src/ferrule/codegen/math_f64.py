@@ -59,23 +59,86 @@ def expm1(x: Num) -> Num:
     return n.eq(0).where(tail, half.fma(tail, half - 0.5) * 2.0).copysign(x)
 
 
-def log(x: Num) -> Num:
-    tiny = x < _SMALLEST_NORMAL
-    k, m = wide.log_parts(tiny.where(x * 4503599627370496.0, x))
-    k = k - tiny.where(52.0, 0.0, k)
-    f = m - 1.0
+def _log_of(k: Num, f: Num) -> Num:
+    """k ln 2 + log(1 + f), √½ ≤ 1 + f < √2."""
     s = f / (f + 2.0)
     z = s * s
     # log(1 + f) = f - (f²/2 - s (f²/2 + R)): what is subtracted is small, so its error does not show.
     half = f * f * 0.5
     tail = s.fma(half + z * z.poly(_LOG), k * LN2_LOW)
-    result = k.fma(LN2_HIGH, f - (half - tail))
-    return wide.log_specials(x, result)
+    return k.fma(LN2_HIGH, f - (half - tail))
+
+
+def log(x: Num) -> Num:
+    tiny = x < _SMALLEST_NORMAL
+    k, m = wide.log_parts(tiny.where(x * 4503599627370496.0, x))
+    return wide.log_specials(x, _log_of(k - tiny.where(52.0, 0.0, k), m - 1.0))
+
+
+def _log1p(x: Num) -> Num:
+    """log(1 + x) for finite x > -1."""
+    sum = x + 1.0
+    k, m = wide.log_parts(sum)
+    # 1 + x has lost bits of a small x; scaling the two parts apart keeps them.
+    scale = power_of_two(((sum.raw() - 0x3FE6A09E667F3BCD) >> 52) * -1)
+    f = (k > 60.0).where(m - 1.0, x.fma(scale, scale - 1.0))
+    return x.eq(0.0).where(x, _log_of(k, f))
+
+
+def log1p(x: Num) -> Num:
+    result = x.eq(float("inf")).where(x, _log1p(x))
+    result = x.eq(-1.0).where(float("-inf"), result)
+    return (x < -1.0).where(float("nan"), x.is_nan().where(x, result))
 
 
 def tanh(x: Num) -> Num:
     t = expm1(limit(abs(x) * 2.0, 0.0, 60.0))
     return (t / (t + 2.0)).copysign(x)
+
+
+def _exp_half(size: Num) -> Num:
+    """e^size / 2 without overflow while the result is finite."""
+    big = size > 700.0
+    return exp(big.where(size - 100.0, size)) * big.where(1.3440585709080678e43, 0.5, size)
+
+
+def sinh(x: Num) -> Num:
+    size = abs(x)
+    t = expm1(size)
+    near = (t + t / (t + 1.0)) * 0.5
+    return (size < 20.0).where(near, _exp_half(size)).copysign(x)
+
+
+def cosh(x: Num) -> Num:
+    e = _exp_half(abs(x))
+    return e + 0.25 / e
+
+
+def asinh(x: Num) -> Num:
+    size = abs(x)
+    far = size > 1e100
+    a = far.where(1.0, size)
+    square = a * a
+    near = a + square / ((square + 1.0).intrinsic("sqrt") + 1.0)
+    result = _log1p(far.where(size, near)) + far.where(wide.LN2, 0.0, x)
+    return (size < float("inf")).where(result.copysign(x), x)
+
+
+def acosh(x: Num) -> Num:
+    far = x > 1e100
+    t = far.where(1.0, x - 1.0)
+    near = t + (t * (t + 2.0)).intrinsic("sqrt")
+    result = _log1p(far.where(x, near)) + far.where(wide.LN2, 0.0, x)
+    result = x.eq(float("inf")).where(x, result)
+    return (x < 1.0).where(float("nan"), x.is_nan().where(x, result))
+
+
+def atanh(x: Num) -> Num:
+    size = abs(x)
+    result = _log1p((size + size) / (1.0 - size)) * 0.5
+    result = size.eq(1.0).where(float("inf"), result)
+    result = (size > 1.0).where(float("nan"), result.copysign(x))
+    return x.is_nan().where(x, result)
 
 
 def logistic(x: Num) -> Num:
@@ -123,13 +186,6 @@ def cos(x: Num) -> Num:
     return _with_large("cos", x, _quadrant(s, c, n + 1))
 
 
-def next_after(x: Num, y: Num) -> Num:
-    """The next f64 from x towards y."""
-    from ferrule.codegen.math_f32 import next_after as any_width
-
-    return any_width(x, y)
-
-
 FORMULAS: dict[str, Callable[..., Num]] = {
     "sqrt": lambda x: x.intrinsic("sqrt"),
     "rsqrt": lambda x: 1.0 / x.intrinsic("sqrt"),
@@ -137,11 +193,12 @@ FORMULAS: dict[str, Callable[..., Num]] = {
     "exponential": exp,
     "exponential_minus_one": expm1,
     "log": log,
+    "log_plus_one": log1p,
+    **{f.__name__: f for f in (sinh, cosh, asinh, acosh, atanh)},
     "logistic": logistic,
     "tanh": tanh,
     "sine": sin,
     "cosine": cos,
-    "digamma": lambda x: digamma(x, log),
+    "digamma": lambda x: digamma(x, log, lambda angle: call_libm("tan", angle)),
     "erf_inv": erf_inv,
-    "next_after": next_after,
 }

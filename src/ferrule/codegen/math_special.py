@@ -9,16 +9,18 @@ from ferrule.codegen.lanes import Num
 from ferrule.codegen.libm import call_libm
 
 # B₂ₖ / 2k for k = 1, 2, …: the asymptotic series of digamma in 1/x².
-_DIGAMMA = (
-    *(1 / 12, -1 / 120, 1 / 252, -1 / 240, 1 / 132, -691 / 32760, 1 / 12),
-)
+_DIGAMMA = (*(1 / 12, -1 / 120, 1 / 252, -1 / 240, 1 / 132, -691 / 32760, 1 / 12),)
 _SHIFT = 10
 
 
-def digamma(x: Num, log: Callable[[Num], Num] = wide.log) -> Num:
+Formula = Callable[[Num], Num]
+
+
+def digamma(x: Num, log: Formula, tan: Formula) -> Num:
     """ψ(x): the asymptotic series at x + 10 and the recurrence down; reflection for x < ½.
 
-    ψ(1 - x) - ψ(x) = π / tan(πx), where the tangent takes only the fraction of x. NaN at the poles, ±∞ at ±0.
+    ψ(1 - x) - ψ(x) = π / tan(πx), where the tangent takes only the fraction of x; `log` and `tan` set
+    the accuracy. NaN at the poles, ±∞ at ±0.
     """
     reflect = x < 0.5
     at = reflect.where(1.0 - x, x)
@@ -33,7 +35,7 @@ def digamma(x: Num, log: Callable[[Num], Num] = wide.log) -> Num:
     value = log(far) - inverse * 0.5 - z * z.poly(_DIGAMMA) - near.where(steps, 0.0)
     value = at.eq(float("inf")).where(at, value)
     fraction = x - x.rint()
-    tangent = call_libm("tan", fraction * wide.PI)
+    tangent = tan(fraction * wide.PI)
     value = reflect.where(value - wide.PI / tangent, value)
     pole = (x < 0.0) & (fraction.eq(0.0) | x.eq(float("-inf")))
     value = pole.where(float("nan"), value)
@@ -55,7 +57,7 @@ _ERF_INV_TAIL = (
 
 
 def erf_inv(x: Num) -> Num:
-    """The inverse of erf on f64: a start that is right to 2⁻²⁴ and one step of Halley's method, which cubes its error."""
+    """The inverse of erf on f64: a start that is right to 2⁻²⁴ and one step of Halley, which cubes its error."""
     size = abs(x)
     inside = wide.limit(size, 0.0, 1.0 - 2.0**-53)
     deep = -call_libm("log1p", -inside) - call_libm("log1p", inside)

@@ -113,6 +113,14 @@ def sin_cos(r: Num) -> tuple[Num, Num]:
     return sin, cos
 
 
+def tan(x: Num) -> Num:
+    """tan x for |x| up to 2²⁰."""
+    r, n = reduce_angle(x)
+    s, c = sin_cos(r)
+    odd = (n & 1).ne(0)
+    return odd.where(-c, s) / odd.where(s, c)
+
+
 def atan2(y: Num, x: Num) -> Num:
     """The angle of (x, y), with C's signs at zeros and infinities."""
     a, b = abs(x), abs(y)

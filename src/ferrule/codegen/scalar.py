@@ -8,7 +8,6 @@ infinities as StableHLO has them. A type narrower than f32 is an f32 that is rou
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 
 import numpy as np
 
@@ -16,7 +15,6 @@ from ferrule.codegen import complexes, formats, integers
 from ferrule.codegen.lanes import Num, constant
 from ferrule.codegen.llvm import Builder, V, vector
 from ferrule.errors import Internal
-from ferrule.ir import types
 from ferrule.ir.types import DType
 
 Pair = tuple[V, V]
@@ -123,32 +121,6 @@ class Scalars:
             both = self.b.emit(type, f"shufflevector {value[0]}, {value[1]}, <{2 * n} x i32> <{lanes}>")
             self.b.store(both, pointer, align)
 
-    def gather(self, dtype: DType, base: V, offsets: V) -> Lane:
-        """One element per lane, at `base` plus the lane's offset in elements (a vector of i64)."""
-        if self.width == 1:
-            return self.load(dtype, self.b.offset(base, f"[{dtype.itemsize} x i8]", offsets))
-        parts = [self._raw_loads(dtype, base, offset) for offset in self._lanes(offsets)]
-        columns = [self._join([p[i] for p in parts]) for i in range(len(parts[0]))]
-        return (columns[0], columns[1]) if dtype.is_complex else self.from_memory(dtype, columns[0])
-
-    def _raw_loads(self, dtype: DType, base: V, offset: V) -> list[V]:
-        pointer = self.b.offset(base, f"[{dtype.itemsize} x i8]", offset)
-        unit = memory_type(dtype)
-        first = self.b.load(unit, pointer, dtype.itemsize)
-        if not dtype.is_complex:
-            return [first]
-        return [first, self.b.load(unit, self.b.offset(pointer, unit, V("i64", "1")), dtype.itemsize // 2)]
-
-    def scatter(self, dtype: DType, value: Lane, base: V, offsets: V) -> None:
-        """Writes one element per lane, lane 0 first."""
-        one = Scalars(self.b, 1, self.f16_hardware)
-        if self.width == 1:
-            self.store(dtype, value, self.b.offset(base, f"[{dtype.itemsize} x i8]", offsets))
-            return
-        for i, offset in enumerate(self._lanes(offsets)):
-            pointer = self.b.offset(base, f"[{dtype.itemsize} x i8]", offset)
-            one.store(dtype, self.lane(value, i), pointer)
-
     def lane(self, value: Lane, index: int) -> Lane:
         """One lane as a scalar lane value."""
         if not isinstance(value, V):
@@ -157,16 +129,6 @@ class Scalars:
             return value
         base = value.type[1:-1].split(" x ")[1]
         return self.b.emit(base, f"extractelement {value}, i64 {index}")
-
-    def _lanes(self, value: V) -> list[V]:
-        return [self.lane(value, i) for i in range(self.width)]  # type: ignore[misc]
-
-    def _join(self, values: list[V]) -> V:
-        type = vector(values[0].type, self.width)
-        total = V(type, "poison")
-        for i, value in enumerate(values):
-            total = self.b.emit(type, f"insertelement {total}, {value}, i64 {i}")
-        return total
 
     def from_memory(self, dtype: DType, raw: V) -> V:
         """The compute form of elements as they lie in memory."""
@@ -383,9 +345,6 @@ class Scalars:
         return (abs(self.num(a)) < float("inf")).v
 
     # --- floats -------------------------------------------------------------------------------------------------
-    def _whole(self, name: str) -> Callable[[DType, V], V]:
-        return lambda dtype, a: self.num(a).intrinsic(name).v
-
     def floor(self, dtype: DType, a: V) -> V:
         return self._float(dtype, self.num(a).intrinsic("floor"))
 
@@ -432,7 +391,9 @@ class Scalars:
             double = 2 * dtype.bits
             low, high = (self.num(p).raw().cast("zext", f"i{double}") for p in a)
             return (low | (high << dtype.bits)).v
-        return a if dtype.is_int and dtype.bits >= 8 else self.to_memory(dtype, a)
+        if dtype.is_float and dtype.bits >= 32:
+            return self.num(a).raw().v
+        return self.to_memory(dtype, a)
 
     def from_bits(self, dtype: DType, bits: V) -> Lane:
         """The element with these bits."""
@@ -449,12 +410,7 @@ class Scalars:
 
     def bitcast(self, source: DType, target: DType, a: Lane) -> Lane:
         """The same bits as an element of another type of the same width."""
-        return self.from_bits(target, self._bits(source, a))
-
-    def _bits(self, dtype: DType, a: Lane) -> V:
-        if isinstance(a, V) and dtype.is_float and dtype.bits >= 32:
-            return self.num(a).raw().v
-        return self.to_bits(dtype, a)
+        return self.from_bits(target, self.to_bits(source, a))
 
     def convert(self, source: DType, target: DType, a: Lane) -> Lane:
         """The value in another type, as StableHLO's `convert` means it."""
@@ -487,6 +443,3 @@ class Scalars:
 def has_f16(features: str) -> bool:
     """Whether LLVM's feature string has conversions between f16 and f32."""
     return "+f16c" in features or "+fullfp16" in features or "+neon" in features
-
-
-__all__ = ["Lane", "Pair", "Scalars", "compute_type", "has_f16", "memory_type", "types"]

@@ -1,0 +1,253 @@
+"""Mathematical functions in generated code: errors in ulp, special values, all lane counts alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from lane_kernels import compile_op, op_of
+from scipy import special
+
+import ferrule.ops  # noqa: F401
+from ferrule.ir import types
+from ferrule.ir.types import DType
+
+Reference = Callable[..., np.ndarray]
+# Function → (reference on a wider type, largest error in ulp for f32, for f64 or None where it is the C library's).
+UNARY: dict[str, tuple[Reference, float, float | None]] = {
+    "exponential": (np.exp, 1.1, 1.1),
+    "exponential_minus_one": (np.expm1, 2, 2),
+    "log": (np.log, 1, 1),
+    "log_plus_one": (np.log1p, 1, 1.5),
+    "logistic": (lambda x: np.exp(-np.logaddexp(0, -x)) if x.dtype != np.float64 else special.expit(x), 2.2, 2.2),
+    "sine": (np.sin, 1.6, 1),
+    "cosine": (np.cos, 1.6, 1),
+    "tan": (np.tan, 1, None),
+    "tanh": (np.tanh, 1.5, 3),
+    "sinh": (np.sinh, 1, 2.5),
+    "cosh": (np.cosh, 1, 2),
+    "asin": (np.arcsin, 1, None),
+    "acos": (np.arccos, 1, None),
+    "atan": (np.arctan, 1, None),
+    "asinh": (np.arcsinh, 1, 2),
+    "acosh": (np.arccosh, 1, 2),
+    "atanh": (np.arctanh, 1, 2.5),
+    "cbrt": (np.cbrt, 1, None),
+    "sqrt": (np.sqrt, 0.5, 0.5),
+    "rsqrt": (lambda x: 1 / np.sqrt(x), 1, 1.5),
+    "erf": (special.erf, 1.2, None),
+    "erfc": (special.erfc, 1, None),
+    "erf_inv": (special.erfinv, 1, None),
+}
+SPECIALS = [0.0, -0.0, np.inf, -np.inf, np.nan, 1, -1, 0.5, -0.5, 2, -2, 88.7, 88.8, -87.4, -103.9, -104.5, 1e-45, 3e38]
+rng = np.random.default_rng(0)
+
+
+def samples(dtype: DType, count: int = 1 << 14) -> np.ndarray:
+    """Random bit patterns, which cover all magnitudes, and normal distributions of several widths."""
+    raw = rng.integers(0, 256, count * dtype.itemsize, dtype=np.uint8).view(dtype.numpy)
+    near = [rng.standard_normal(count) * scale for scale in (0.05, 0.5, 1, 10, 100)]
+    return np.concatenate([raw, *(v.astype(dtype.numpy) for v in near), np.resize(SPECIALS, 64).astype(dtype.numpy)])
+
+
+def ulps(got: np.ndarray, want: np.ndarray, dtype: DType) -> np.ndarray:
+    """The error in units in the last place of `dtype`; equal specials count as no error, different ones as infinite."""
+    info = np.finfo(np.float32 if dtype.bits <= 32 else np.float64)
+    digits, least = (info.nmant, info.minexp) if dtype.bits >= 32 else {"f16": (10, -14), "bf16": (7, -126)}[dtype.name]
+    with np.errstate(all="ignore"):
+        rounded = want.astype(dtype.numpy)
+        exponent = np.maximum(np.frexp(np.where(np.isfinite(want), want, 1))[1] - 1, least)
+        error = np.abs(got.astype(want.dtype) - want) / np.ldexp(np.ones_like(want), exponent - digits)
+    same = (got == rounded) | (np.isnan(got) & np.isnan(rounded))
+    # At the limit of the range one side may be infinite: then the largest number counts as one ulp away.
+    edge = np.isinf(got) != np.isinf(rounded)
+    near = (
+        np.abs(np.where(np.isinf(got), want, got).astype(np.float64)) > 0.999 * float(np.finfo(dtype.numpy).max)
+        if dtype.bits >= 32
+        else edge
+    )
+    return np.where(
+        same,
+        np.where(np.isfinite(error), np.minimum(error, 0.5), 0),
+        np.where(edge, np.where(near, 1, np.inf), np.where(np.isnan(error), np.inf, error)),
+    )
+
+
+def worst(name: str, dtype: DType, reference: Reference, width: int, x: np.ndarray) -> float:
+    op = op_of(name, [dtype], dtype)
+    x = x[: len(x) // width * width]
+    got = compile_op(op, width)(x)
+    with np.errstate(all="ignore"):
+        want = reference(x.astype(np.float64 if dtype.bits <= 32 else np.longdouble))
+    error = ulps(got, want, dtype)
+    at = int(np.argmax(error))
+    print(f"{name} {dtype} width {width}: {error[at]} ulp at {x[at]!r}: {got[at]!r}, not {want[at]!r}")
+    zero = (want == 0) & (x == 0)
+    assert np.array_equal(np.signbit(got[zero]), np.signbit(want[zero])) or name == "erf_inv"
+    return float(error[at])
+
+
+@pytest.mark.parametrize("name", UNARY)
+def test_f32(name: str) -> None:
+    reference, limit, _ = UNARY[name]
+    x = samples(types.f32)
+    assert worst(name, types.f32, reference, 16, x) <= limit
+    op = op_of(name, [types.f32], types.f32)
+    wide, one, eight = (compile_op(op, w)(x[: len(x) // 16 * 16]) for w in (16, 1, 8))
+    assert np.array_equal(wide, one, equal_nan=True) and np.array_equal(wide, eight, equal_nan=True)
+
+
+@pytest.mark.parametrize("name", [n for n, (_, _, limit) in UNARY.items() if limit])
+@pytest.mark.skipif(np.finfo(np.longdouble).nmant < 60, reason="needs a long double that is wider than double")
+def test_f64(name: str) -> None:
+    reference, _, limit = UNARY[name]
+    assert limit is not None
+    x = samples(types.f64, 1 << 12)
+    if name == "logistic":  # the reference overflows far out
+        x = x[(np.abs(x) < 700) | np.isinf(x)]
+    assert worst(name, types.f64, reference, 8, x) <= limit
+
+
+@pytest.mark.parametrize("name", ["erf_inv", "digamma", "lgamma", "tan", "erf", "erfc", "cbrt"])
+def test_f64_against_scipy(name: str) -> None:
+    reference = {"digamma": special.digamma, "lgamma": special.gammaln}.get(name) or UNARY[name][0]
+    x = rng.uniform(-0.999, 0.999, 1 << 10) if name == "erf_inv" else rng.uniform(-20, 50, 1 << 10)
+    got = compile_op(op_of(name, [types.f64], types.f64), 8)(x)
+    np.testing.assert_allclose(got, reference(x), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["lgamma", "digamma"])
+def test_gamma_f32(name: str) -> None:
+    reference = special.gammaln if name == "lgamma" else special.digamma
+    x = np.concatenate([rng.uniform(-20, 50, 1 << 12), np.exp(rng.uniform(-80, 80, 1 << 12))]).astype(np.float32)
+    got = compile_op(op_of(name, [types.f32], types.f32), 16)(x)
+    np.testing.assert_allclose(got, reference(x.astype(np.float64)), rtol=4e-7, atol=2e-7)
+    edge = np.array([0.0, -0.0, np.inf, np.nan], np.float32).repeat(4)
+    got = compile_op(op_of(name, [types.f32], types.f32), 16)(edge)[::4]
+    want = [np.inf, np.inf, np.inf, np.nan] if name == "lgamma" else [-np.inf, np.inf, np.inf, np.nan]
+    np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("d", [types.bf16, types.f16], ids=str)
+@pytest.mark.parametrize("name", ["exponential", "log", "tanh", "logistic", "sine", "rsqrt", "erf"])
+def test_narrow(name: str, d: DType) -> None:
+    x = np.arange(1 << 16, dtype=np.uint16).view(d.numpy)
+    got = compile_op(op_of(name, [d], d), 16)(x)
+    with np.errstate(all="ignore"):
+        want = UNARY[name][0](x.astype(np.float64))
+        rounded = want.astype(np.float32).astype(d.numpy)
+    same = (got == rounded) | (np.isnan(got.astype(np.float32)) & np.isnan(rounded.astype(np.float32)))
+    # An f32 result within an ulp of the middle between two neighbours may go to either.
+    assert np.count_nonzero(~same) <= 40, np.count_nonzero(~same)
+    neighbours = np.abs(got.view(np.int16).astype(int) - rounded.view(np.int16).astype(int)) <= 1
+    assert (same | neighbours).all()
+
+
+def test_sine_of_huge_angles() -> None:
+    x = np.array([1e6, 1e7, 1e22, 3.3e38, -5e30, 1.5e6, 710, 0.1] * 2, np.float32)
+    for name, reference in (("sine", np.sin), ("cosine", np.cos), ("tan", np.tan)):
+        got = compile_op(op_of(name, [types.f32], types.f32), 16)(x)
+        np.testing.assert_allclose(got, reference(x.astype(np.float64)), rtol=2e-7)
+
+
+POWERS = [
+    0.0,
+    -0.0,
+    1,
+    -1,
+    2,
+    -2,
+    3,
+    -3,
+    0.5,
+    -0.5,
+    2.5,
+    -2.5,
+    1e10,
+    -1e10,
+    1e-10,
+    np.inf,
+    -np.inf,
+    np.nan,
+    16777215,
+    88,
+]
+
+
+@pytest.mark.parametrize("d", [types.f32, types.f64], ids=str)
+@pytest.mark.parametrize(("name", "reference"), [("power", np.power), ("atan2", np.arctan2), ("remainder", np.fmod)])
+def test_binary(name: str, reference: Reference, d: DType) -> None:
+    a, b = np.meshgrid(POWERS, POWERS)
+    n = 1 << 14
+    wide = np.float64 if d == types.f32 else np.longdouble
+    spread = np.exp(rng.uniform(-5, 5, n)), rng.standard_normal(n) * 12
+    both = [
+        np.concatenate([u.ravel(), v, rng.standard_normal(n) * 100]).astype(d.numpy)
+        for u, v in zip((a, b), spread, strict=True)
+    ]
+    x, y = (v[: len(v) // 16 * 16] for v in both)
+    with np.errstate(all="ignore"):
+        want = reference(x.astype(wide), y.astype(wide))
+    for width in (1, 16):
+        got = compile_op(op_of(name, [d, d], d), width)(x, y)
+        error = ulps(got, want, d)
+        at = int(np.argmax(error))
+        assert error[at] <= 1, (x[at], y[at], got[at], want[at])
+        zero = want == 0
+        assert np.array_equal(np.signbit(got[zero]), np.signbit(want[zero]))
+
+
+@pytest.mark.parametrize("d", [types.f32, types.f64, types.f16, types.bf16], ids=str)
+def test_next_after(d: DType) -> None:
+    from lane_kernels import evaluate
+
+    x, y = samples(d, 1 << 10), rng.permutation(samples(d, 1 << 10))
+    n = min(len(x), len(y)) // 8 * 8
+    op = op_of("next_after", [d, d], d)
+    got, want = compile_op(op, 8)(x[:n], y[:n]), evaluate(op, x[:n], y[:n])
+    np.testing.assert_array_equal(got.astype(np.float64), want.astype(np.float64))
+
+
+COMPLEX: dict[str, Reference] = {
+    **{"exponential": np.exp, "log": np.log, "sqrt": np.sqrt, "sine": np.sin, "cosine": np.cos, "tan": np.tan},
+    **{"tanh": np.tanh, "sinh": np.sinh, "cosh": np.cosh, "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan},
+    **{"asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh, "exponential_minus_one": np.expm1},
+    **{"rsqrt": lambda z: 1 / np.sqrt(z), "logistic": lambda z: 1 / (1 + np.exp(-z)), "square": np.square},
+    **{"log_plus_one": np.log1p, "cbrt": lambda z: np.exp(np.log(z) / 3)},
+}
+
+
+@pytest.mark.parametrize("d", [types.c64, types.c128], ids=str)
+@pytest.mark.parametrize("name", COMPLEX)
+def test_complex(name: str, d: DType) -> None:
+    n = 512
+    scales = (0.1, 1, 5, 30)
+    z = np.concatenate([(rng.standard_normal(n) + 1j * rng.standard_normal(n)) * s for s in scales]).astype(d.numpy)
+    got = compile_op(op_of(name, [d], d), 8)(z)
+    want = COMPLEX[name](z.astype(np.clongdouble))
+    info = np.finfo(d.part.numpy)
+    size = np.abs(want)
+    inside = (size < info.max / 2) & (size > info.tiny)
+    assert np.max((np.abs(got - want) / size)[inside]) <= (1 if d == types.c64 else 60) * info.eps
+
+
+@pytest.mark.parametrize("name", ["exponential", "log", "sqrt", "tanh", "sine", "cosh", "asinh", "acos", "atanh"])
+def test_complex_specials(name: str) -> None:
+    parts = [0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, 2.5, -3.0]
+    z = np.array([complex(a, b) for a in parts for b in parts], np.complex64)
+    got = compile_op(op_of(name, [types.c64], types.c64), 8)(z)
+    with np.errstate(all="ignore"):
+        want = COMPLEX[name](z.astype(np.complex128)).astype(np.complex64)
+    for g, w in ((got.real, want.real), (got.imag, want.imag)):
+        g, w = (np.where(np.isinf(v), np.inf, v) for v in (g, w))  # C leaves some signs of infinities open
+        np.testing.assert_allclose(g, w, rtol=1e-6)
+
+
+def test_complex_power() -> None:
+    z, w = ((rng.standard_normal(256) + 1j * rng.standard_normal(256)).astype(np.complex64) for _ in range(2))
+    z[:4], w[:4] = [0, 0, 2, 1j], [2, 0, 0, 2]
+    d = types.c64
+    got = compile_op(op_of("power", [d, d], d), 8)(z, w)
+    want = np.power(z.astype(np.complex128), w.astype(np.complex128))
+    np.testing.assert_allclose(got, want, rtol=1e-6)
