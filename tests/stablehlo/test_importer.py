@@ -73,6 +73,17 @@ def test_recursion_is_refused() -> None:
         load(text(body + "return %0 : tensor<f32> }"))
 
 
+def test_deep_chains_of_calls() -> None:
+    functions = "func.func @main(%a: tensor<f32>) -> tensor<f32> { "
+    functions += "%0 = func.call @f0(%a) : (tensor<f32>) -> tensor<f32> return %0 : tensor<f32> } "
+    for i in range(250):
+        functions += f"func.func private @f{i}(%a: tensor<f32>) -> tensor<f32> {{ "
+        functions += f"%0 = func.call @f{i + 1}(%a) : (tensor<f32>) -> tensor<f32> return %0 : tensor<f32> }} "
+    functions += "func.func private @f250(%a: tensor<f32>) -> tensor<f32> { return %a : tensor<f32> }"
+    with pytest.raises(Unsupported, match=r"recursive|deep"):
+        load(text(functions))
+
+
 def test_no_main() -> None:
     with pytest.raises(InvalidArgument, match="main"):
         load(text("func.func @f(%a: tensor<f32>) -> tensor<f32> { return %a : tensor<f32> }"))

@@ -55,7 +55,10 @@ def import_module(module: Module) -> Module:
     for old in main.body.args:
         if isinstance(old.type, Token):
             env[old] = body.add("create_token", [], [Token()]).result
-    work.copy(main.body, body, env, None)
+    try:
+        work.copy(main.body, body, env, None)
+    except RecursionError:
+        raise Unsupported("the program is nested too deeply", why="Python's recursion limit was reached") from None
     body.results = [env.get(v, v) for v in main.body.results]
     for i, value in enumerate(body.results):
         if isinstance(value.type, Token):
@@ -199,9 +202,11 @@ class _Importer:
         function = self.module.functions.get(name)
         if function is None:
             raise InvalidArgument(f"the program calls @{name}, which does not exist", where=op.loc)
-        if name in self.stack or len(self.stack) >= _MAX_CALLS:
+        if name in self.stack:
             chain = " → ".join(f"@{n}" for n in (*self.stack, name))
             raise Unsupported("recursive calls are not supported", where=op.loc, why=f"the calls are {chain}")
+        if len(self.stack) >= _MAX_CALLS:
+            raise Unsupported(f"calls are nested more than {_MAX_CALLS} deep", where=op.loc)
         loc = op.loc if caller is None else self.join(caller, op.loc)
         self.stack.append(name)
         values = self.splice(function.body, [env.get(v, v) for v in op.operands], op, out, env, loc)
