@@ -92,7 +92,13 @@ def total_order_key(x: Array) -> Array:
     used = dtype_of(x).bits
     if used < width:  # f4 in a byte: bring the sign to the top
         bits = (bits << (width - used)).astype(bits.dtype)
-    return bits ^ ((bits >> (width - 1)) & np.array((1 << (width - 1)) - 1, bits.dtype))
+    key = bits ^ ((bits >> (width - 1)) & np.array((1 << (width - 1)) - 1, bits.dtype))
+    name = dtype_of(x).name
+    if name == "f8E8M0FNU":  # no sign: the codes are in order, NaN last
+        return np.asarray(x).view(np.uint8)
+    if name.endswith("NUZ"):  # the one NaN has the bits of -0; it goes last, as the positive NaNs of other formats do
+        return np.where(bits == -128, np.int16(128), key.astype(np.int16))
+    return key
 
 
 def to_integer(x: Array, dtype: DType) -> Array:
