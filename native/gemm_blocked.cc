@@ -114,7 +114,7 @@ class Blocked {
     b = At(b, s_.b_type, n0 * s_.b_col);
     char* to = const_cast<char*>(At(d, s_.d_type, m0 * s_.d_row + n0));
     int64_t m = m1 - m0, n = n1 - n0;
-    if (s_.k == 0) return Zero(to, m, n);
+    if (s_.k == 0) return s_.add ? void() : Zero(to, m, n);
     if (d_direct_) return Sum(a, b, reinterpret_cast<T*>(to), s_.d_row, m, n);
     // Sums are kept in the accumulator's type; results are rounded once, at the end.
     for (int64_t i = 0; i < m; i += kRows) {
@@ -169,7 +169,8 @@ class Blocked {
             bool there = j < whole_columns;
             const R* b_panel = there ? reinterpret_cast<const R*>(At(right_from, s_.b_type, j * s_.b_col))
                                      : right + (j - whole_columns) * depth * kParts;
-            Panel panel{depth, b_panel, there ? s_.b_row : nr * kParts, std::min<int64_t>(nr, columns - j), pc > 0};
+            Panel panel{depth, b_panel, there ? s_.b_row : nr * kParts, std::min<int64_t>(nr, columns - j),
+                        pc > 0 || s_.add};
             for (int64_t i = 0; i < rows; i += mr) {
               T* to = d + (ic + i) * d_row + jc + j;
               if (i < whole) {
@@ -329,7 +330,9 @@ void Spread(ThreadPool* pool, int64_t n, int64_t grain, F&& f) {
 template <class T>
 bool VectorProduct(const GemmShape& s, const void* a, const void* b, void* d, ThreadPool* pool) {
   if constexpr (!Traits<T>::kComplex) {
-    if (!IsDirect<T>(s.a_type) || !IsDirect<T>(s.b_type) || !IsDirect<T>(s.d_type) || s.k == 0) return false;
+    if (!IsDirect<T>(s.a_type) || !IsDirect<T>(s.b_type) || !IsDirect<T>(s.d_type) || s.k == 0 || s.add) {
+      return false;
+    }
     const auto& kernels = KernelsOf<T>(ChosenKernels());
     // As a row vector x times a matrix Y of k rows; a column vector is the transposed case.
     bool row = s.m == 1;

@@ -18,6 +18,7 @@ struct GemmShape {
   int64_t a_batch = 0, a_row = 0, a_col = 1;
   int64_t b_batch = 0, b_row = 0, b_col = 1;
   int64_t d_batch = 0, d_row = 0;  // columns of D are adjacent
+  bool add = false;                // D += A * B; only where D has the type that sums are kept in
 };
 
 // The type that sums are kept in. Integers wrap in the unsigned type of the result's width.

@@ -1,13 +1,14 @@
-// Library calls "cholesky" and "triangular_solve": LAPACK's potrf and BLAS' trsm where Python handed them over, own
-// loops where not and for small matrices. f16 and bf16 are computed in f32. Matrices are row-major: to the column-major
-// routines they are their transposes, so upper and lower, left and right change places.
+// Library calls "cholesky" and "triangular_solve", over batches: LAPACK's potrf and BLAS' trsm where Python handed them
+// over, own loops (triangular.h) where not and for small matrices. f16 and bf16 are computed in f32.
+//
+// Matrices are row-major: to the column-major routines they are their transposes, so upper and lower, left and right
+// change places.
 #include <algorithm>
 #include <climits>
 #include <cmath>
 #include <complex>
 #include <limits>
 #include <type_traits>
-#include <vector>
 
 #include "aligned_scratch.h"
 #include "attributes.h"
@@ -16,48 +17,12 @@
 #include "element.h"
 #include "program.h"
 #include "thread_pool.h"
+#include "triangular.h"
+
+#pragma GCC optimize("O3")
 
 namespace ferrule {
 namespace {
-
-template <class T>
-T Conjugate(T x) {
-  if constexpr (std::is_floating_point_v<T>) {
-    return x;
-  } else {
-    return std::conj(x);
-  }
-}
-
-template <class T>
-auto RealOf(T x) {
-  if constexpr (std::is_floating_point_v<T>) {
-    return x;
-  } else {
-    return x.real();
-  }
-}
-
-constexpr int64_t kOwnBelow = 24;  // matrices up to this size are faster in the plain loops than through a library
-
-// In place, on the lower triangle of a row-major matrix: A = L * L^H. False when A is not positive definite.
-template <class T>
-bool OwnCholeskyLower(T* a, int64_t n) {
-  for (int64_t j = 0; j < n; ++j) {
-    T* row = a + j * n;
-    for (int64_t i = 0; i < j; ++i) {
-      const T* other = a + i * n;
-      T sum = row[i];
-      for (int64_t k = 0; k < i; ++k) sum -= row[k] * Conjugate(other[k]);
-      row[i] = sum / RealOf(other[i]);
-    }
-    auto diagonal = RealOf(row[j]);
-    for (int64_t k = 0; k < j; ++k) diagonal -= RealOf(row[k] * Conjugate(row[k]));
-    if (!(diagonal > 0)) return false;
-    row[j] = T(std::sqrt(diagonal));
-  }
-  return true;
-}
 
 template <class T>
 void ConjugateTranspose(T* a, int64_t n) {
@@ -71,8 +36,10 @@ void ConjugateTranspose(T* a, int64_t n) {
   }
 }
 
+constexpr int64_t kOwnBelow = 32;  // up to this size the plain loops are as fast as a library
+
 template <class T>
-bool Factor(T* a, int64_t n, bool lower, PotrfRoutine<T> potrf) {
+bool Factor(T* a, int64_t n, bool lower, PotrfRoutine<T> potrf, ThreadPool* pool) {
   if (potrf && n > kOwnBelow && n <= INT_MAX) {
     int size = static_cast<int>(n), info = 0;
     potrf(lower ? "U" : "L", &size, a, &size, &info);
@@ -81,9 +48,9 @@ bool Factor(T* a, int64_t n, bool lower, PotrfRoutine<T> potrf) {
     }
     return info == 0;
   }
-  if (lower) return OwnCholeskyLower(a, n);
+  if (lower) return CholeskyLower(a, n, pool);
   ConjugateTranspose(a, n);
-  bool done = OwnCholeskyLower(a, n);
+  bool done = CholeskyLower(a, n, pool);
   ConjugateTranspose(a, n);
   return done;
 }
@@ -95,13 +62,15 @@ class Cholesky : public Prepared {
 
   Status Run(void* const* operands, void* const* results, ExecContext& context) const override {
     PotrfRoutine<T> potrf = LapackPotrf<T>();
+    // A large matrix is spread over the pool by itself; small ones one to a thread.
+    bool alone = n_ > 256 || batch_ == 1;
     int64_t matrix = n_ * n_, size = SizeOf(type_);
     auto some = [&](int64_t begin, int64_t end) {
       static thread_local AlignedScratch scratch;
       T* a = scratch.Get<T>(matrix);
       for (int64_t i = begin; i < end; ++i) {
         LoadElements(type_, static_cast<const char*>(operands[0]) + i * matrix * size, 1, matrix, a);
-        bool done = Factor(a, n_, lower_, potrf);
+        bool done = Factor(a, n_, lower_, potrf, alone ? context.pool : nullptr);
         using R = decltype(RealOf(T()));
         T nan = T(std::numeric_limits<R>::quiet_NaN());
         if constexpr (!std::is_floating_point_v<T>) nan = T(nan.real(), nan.real());
@@ -118,8 +87,7 @@ class Cholesky : public Prepared {
         StoreElements(type_, static_cast<char*>(results[0]) + i * matrix * size, 1, matrix, a);
       }
     };
-    // A large matrix is the library's to spread; small ones are spread here.
-    if (n_ > 256 || batch_ == 1) {
+    if (alone) {
       some(0, batch_);
     } else {
       context.pool->For(batch_, std::max<int64_t>(1, 32768 / (n_ * n_ * n_ + 1)), some);
@@ -135,14 +103,6 @@ class Cholesky : public Prepared {
 
 enum class Form { kPlain, kTransposed, kAdjoint };
 
-// Element (i, j) of op(A).
-template <class T>
-T FormOf(const T* a, int64_t n, Form form, int64_t i, int64_t j) {
-  if (form == Form::kPlain) return a[i * n + j];
-  T x = a[j * n + i];
-  return form == Form::kAdjoint ? Conjugate(x) : x;
-}
-
 struct SolveShape {
   int64_t batch, n;        // A is n x n
   int64_t rows, columns;   // of B
@@ -150,31 +110,16 @@ struct SolveShape {
   Form form;
 };
 
-// In place in B (row-major): op(A) X = B or X op(A) = B.
+// to[n][m] = from[m][n], or its conjugate.
 template <class T>
-void OwnSolve(const SolveShape& s, const T* a, T* b) {
-  bool lower = s.lower == (s.form == Form::kPlain);
-  bool forward = lower == s.left;  // X op(A) = B with a lower op(A) starts at the last column
-  for (int64_t step = 0; step < s.n; ++step) {
-    int64_t i = forward ? step : s.n - 1 - step;
-    int64_t begin = forward ? 0 : i + 1, end = forward ? i : s.n;
-    T pivot = s.unit ? T(1) : FormOf(a, s.n, s.form, i, i);
-    if (s.left) {
-      T* to = b + i * s.columns;
-      for (int64_t k = begin; k < end; ++k) {
-        T factor = FormOf(a, s.n, s.form, i, k);
-        const T* from = b + k * s.columns;
-        for (int64_t c = 0; c < s.columns; ++c) to[c] -= factor * from[c];
-      }
-      if (!s.unit) {
-        for (int64_t c = 0; c < s.columns; ++c) to[c] /= pivot;
-      }
-    } else {
-      for (int64_t r = 0; r < s.rows; ++r) {
-        T* row = b + r * s.columns;
-        T sum = row[i];
-        for (int64_t k = begin; k < end; ++k) sum -= row[k] * FormOf(a, s.n, s.form, k, i);
-        row[i] = s.unit ? sum : sum / pivot;
+void Transpose(const T* from, int64_t m, int64_t n, bool conjugate, T* to) {
+  constexpr int64_t kTile = 16;
+  for (int64_t i0 = 0; i0 < m; i0 += kTile) {
+    for (int64_t j0 = 0; j0 < n; j0 += kTile) {
+      for (int64_t i = i0; i < std::min(m, i0 + kTile); ++i) {
+        for (int64_t j = j0; j < std::min(n, j0 + kTile); ++j) {
+          to[j * m + i] = conjugate ? Conjugate(from[i * n + j]) : from[i * n + j];
+        }
       }
     }
   }
@@ -186,29 +131,40 @@ class TriangularSolve : public Prepared {
   TriangularSolve(Element type, const SolveShape& shape) : type_(type), s_(shape) {}
 
   Status Run(void* const* operands, void* const* results, ExecContext& context) const override {
-    TrsmRoutine<T> trsm = BlasTrsm<T>();
     int64_t size = SizeOf(type_), matrix = s_.n * s_.n, right = s_.rows * s_.columns;
+    TrsmRoutine<T> trsm = BlasTrsm<T>();
     bool library = trsm && s_.n > kOwnBelow && s_.n <= INT_MAX && s_.rows <= INT_MAX && s_.columns <= INT_MAX;
+    // In the own loops X op(A) = B is op(A)^T X^T = B^T.
+    bool transpose_a = s_.left == (s_.form != Form::kPlain), conjugate = s_.form == Form::kAdjoint;
+    bool lower = s_.lower != transpose_a;
+    int64_t columns = s_.left ? s_.columns : s_.rows;
+    bool alone = s_.n > 256 || s_.batch == 1;
     auto some = [&](int64_t begin, int64_t end) {
-      static thread_local AlignedScratch scratch_a, scratch_b;
+      static thread_local AlignedScratch a_scratch, b_scratch, turned_scratch;
+      T* a = a_scratch.Get<T>(matrix);
+      T* b = b_scratch.Get<T>(right);
+      T* turned = turned_scratch.Get<T>(std::max(matrix, right));
       for (int64_t i = begin; i < end; ++i) {
-        T* a = scratch_a.Get<T>(matrix);
-        T* b = scratch_b.Get<T>(right);
-        LoadElements(type_, static_cast<const char*>(operands[0]) + i * matrix * size, 1, matrix, a);
-        LoadElements(type_, static_cast<const char*>(operands[1]) + i * right * size, 1, right, b);
+        const char* from = static_cast<const char*>(operands[0]) + i * matrix * size;
         if (library) {
-          int rows = static_cast<int>(s_.columns), columns = static_cast<int>(s_.rows), n = static_cast<int>(s_.n);
-          const char* form = s_.form == Form::kPlain ? "N" : s_.form == Form::kTransposed ? "T" : "C";
-          const T one(1);
-          trsm(s_.left ? "R" : "L", s_.lower ? "U" : "L", form, s_.unit ? "U" : "N", &rows, &columns, &one, a, &n, b,
-               &rows);
-        } else {
-          OwnSolve(s_, a, b);
+          LoadElements(type_, from, 1, matrix, a);
+          LoadElements(type_, static_cast<const char*>(operands[1]) + i * right * size, 1, right, b);
+          Trsm(trsm, a, b);
+          StoreElements(type_, static_cast<char*>(results[0]) + i * right * size, 1, right, b);
+          continue;
         }
-        StoreElements(type_, static_cast<char*>(results[0]) + i * right * size, 1, right, b);
+        LoadElements(type_, from, 1, matrix, transpose_a ? turned : a);
+        if (transpose_a) Transpose(turned, s_.n, s_.n, conjugate, a);
+        if (!transpose_a && conjugate) std::transform(a, a + matrix, a, [](T x) { return Conjugate(x); });
+        from = static_cast<const char*>(operands[1]) + i * right * size;
+        LoadElements(type_, from, 1, right, s_.left ? b : turned);
+        if (!s_.left) Transpose(turned, s_.rows, s_.columns, false, b);
+        SolveTriangular(lower, s_.unit, s_.n, a, s_.n, b, columns, alone ? context.pool : nullptr);
+        if (!s_.left) Transpose(b, s_.columns, s_.rows, false, turned);
+        StoreElements(type_, static_cast<char*>(results[0]) + i * right * size, 1, right, s_.left ? b : turned);
       }
     };
-    if (s_.n > 256 || s_.batch == 1) {
+    if (alone) {
       some(0, s_.batch);
     } else {
       context.pool->For(s_.batch, std::max<int64_t>(1, 32768 / (s_.n * right + 1)), some);
@@ -217,6 +173,13 @@ class TriangularSolve : public Prepared {
   }
 
  private:
+  void Trsm(TrsmRoutine<T> trsm, const T* a, T* b) const {
+    int rows = static_cast<int>(s_.columns), columns = static_cast<int>(s_.rows), n = static_cast<int>(s_.n);
+    const char* form = s_.form == Form::kPlain ? "N" : s_.form == Form::kTransposed ? "T" : "C";
+    const T one(1);
+    trsm(s_.left ? "R" : "L", s_.lower ? "U" : "L", form, s_.unit ? "U" : "N", &rows, &columns, &one, a, &n, b, &rows);
+  }
+
   Element type_;
   SolveShape s_;
 };
