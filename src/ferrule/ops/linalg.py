@@ -102,8 +102,8 @@ def _infer_convolution(op: Op) -> Sequence[Type]:
     dims: ConvDims = attr(op, "dimension_numbers")
     spatial = len(dims.input_spatial_dimensions)
     expect(op, x.rank == k.rank == spatial + 2, f"{x} and {k} must have rank {spatial + 2}")
-    axes(op, "input dimensions",
-         (dims.input_batch_dimension, dims.input_feature_dimension, *dims.input_spatial_dimensions), x.rank)  # fmt: skip
+    read = (dims.input_batch_dimension, dims.input_feature_dimension, *dims.input_spatial_dimensions)
+    axes(op, "input dimensions", read, x.rank)
     axes(op, "kernel dimensions", (dims.kernel_input_feature_dimension, dims.kernel_output_feature_dimension,
                                    *dims.kernel_spatial_dimensions), k.rank)  # fmt: skip
     places = (dims.output_batch_dimension, dims.output_feature_dimension, *dims.output_spatial_dimensions)
@@ -111,7 +111,7 @@ def _infer_convolution(op: Op) -> Sequence[Type]:
     groups, batches = attr(op, "feature_group_count", 1), attr(op, "batch_group_count", 1)
     features, outputs = x.shape[dims.input_feature_dimension], k.shape[dims.kernel_output_feature_dimension]
     count = x.shape[dims.input_batch_dimension]
-    expect(op, groups >= 1 and batches >= 1 and min(groups, batches) == 1,
+    expect(op, groups >= 1 <= batches and min(groups, batches) == 1,
            f"feature_group_count = {groups} and batch_group_count = {batches}", "one of them must be 1")  # fmt: skip
     expect(op, k.shape[dims.kernel_input_feature_dimension] * groups == features,
            f"{features} input features in {groups} groups do not fit the kernel {k}")  # fmt: skip
