@@ -45,6 +45,22 @@ def is_uniform(index: Sequence[Component]) -> bool:
 
 
 @dataclass
+class Tile:
+    """A square of `width` rows of `width` lanes, whose rows are computed one after the other in straight-line code.
+
+    A value whose memory is contiguous across the rows, not along the lanes, is read as `width` contiguous vectors and
+    transposed in registers. `row` is the index component of the row in work, `first` that of the first one.
+    """
+
+    width: int
+    first: Index
+    row: Index
+    number: int
+    depth: int
+    vectors: dict[tuple[Value, Key], list[list[V]]] = field(default_factory=dict)
+
+
+@dataclass
 class Family:
     """What the emitters of one function share, whatever their number of lanes."""
 
@@ -55,6 +71,8 @@ class Family:
     members: dict[int, Emitter] = field(default_factory=dict)
     mask: V | None = None  # the lanes that are computed, in code that runs for some lanes only
     varying: set[Value] = field(default_factory=set)  # values of inlined regions: they differ from lane to lane
+    tile: Tile | None = None  # set while a square of elements is computed at once
+    depth: int = 0  # how many scopes enclose what is emitted now
 
     def at(self, width: int) -> Emitter:
         """The emitter for this many lanes."""
@@ -153,6 +171,11 @@ class Emitter:
     # --- memory ---------------------------------------------------------------------------------------------------
     def load(self, value: Value, index: Sequence[Component]) -> Lanes:
         """Reads an argument of the kernel."""
+        tile = self.family.tile
+        if tile is not None and tile.width == self.width and tile.depth == self.family.depth:
+            found = self._transposed(tile, value, tuple(index))
+            if found is not None:
+                return found
         return self.load_at(self.family.pointers[value], tensor(value).dtype, self.ix.flatten(index, value.shape))
 
     def load_at(self, pointer: V, dtype: DType, offset: Index) -> Lanes:
@@ -161,6 +184,25 @@ class Emitter:
             return self.spread(self.family.at(1).load_at(pointer, dtype, offset))
         raw = memory.load(self.ix, pointer, dtype, offset, self._mask())
         return tuple(raw) if dtype.is_complex else self.s.from_memory(dtype, raw[0])
+
+    def _transposed(self, tile: Tile, value: Value, index: Key) -> Lanes | None:
+        """Reads from a tile; None if the value does not lie across it."""
+        if self.family.mask is not None or self.ix.innermost(index, value.shape) != tile.row:
+            return None
+
+        def from_first(c: Component) -> Component:
+            if c == tile.row:
+                return tile.first
+            return c._replace(of=tile.first) if isinstance(c, Part) and c.of == tile.row else c
+
+        dtype = tensor(value).dtype
+        key = (value, tuple(from_first(c) for c in index))
+        if key not in tile.vectors:
+            offset = self.ix.flatten(key[1], value.shape)
+            if offset.step in (None, 0, 1) or dtype.is_complex:
+                return None
+            tile.vectors[key] = memory.load_transposed(self.ix, self.family.pointers[value], dtype, offset)
+        return self.s.from_memory(dtype, tile.vectors[key][tile.number][0])
 
     def _mask(self) -> V | None:
         """The mask for this number of lanes; code for another number runs if any lane is on."""
@@ -193,9 +235,11 @@ class Emitter:
         """For code that does not run always, or runs many times: what it computes is forgotten after."""
         family = self.family
         known, memos = dict(family.known), {w: dict(m.memo) for w, m in family.members.items()}
+        family.depth += 1
         try:
             yield
         finally:
+            family.depth -= 1
             family.known.clear()
             family.known.update(known)
             for width, member in family.members.items():

@@ -330,6 +330,11 @@ class Indexer:
             found.append((component, stride))
         return found
 
+    def innermost(self, index: Sequence[Component], shape: Sequence[int]) -> Component | None:
+        """The component, of one or several joined dimensions, along which elements are neighbours."""
+        merged = self._merged(index, shape)
+        return merged[0][0] if merged and merged[0][1] == 1 else None
+
     def part(self, of: Index, stride: int, size: int) -> Component:
         """(of // stride) % size, left for later unless it is trivial."""
         if size == 1:

@@ -14,18 +14,20 @@ from ferrule.codegen.index import ZERO, Component, Index
 from ferrule.codegen.lanes import bits_of
 from ferrule.codegen.llvm import V, i64
 from ferrule.codegen.reduce import runs_along_lanes
-from ferrule.codegen.runs import joined
+from ferrule.codegen.runs import loops
+from ferrule.codegen.tiles import crossing, tiles
 from ferrule.codegen.scalar import compute_type
 from ferrule.errors import Internal
 from ferrule.ir import Block
+from ferrule.ops import OPS
 from ferrule.targets.cpu import Machine
 
-# Elements of one piece of a long innermost dimension.
-PIECE = 4096
-# With this many rows there is enough for every core: long rows are not cut into pieces.
-ROWS = 256
 # A thread is woken for no less work than this.
 GRAIN_NS = 25_000.0
+# A long innermost dimension is cut into pieces of this much work, and never of more elements than PIECE.
+PIECE_NS, PIECE = 4_000.0, 4096
+# With this many rows there is enough for every core: long rows are not cut into pieces.
+ROWS = 256
 
 # Computes and stores what belongs to one index (one component per loop, outermost first).
 Body = Callable[[Emitter, Sequence[Component]], None]
@@ -40,7 +42,7 @@ def emit(
         raise Internal("a kernel's results differ in shape", where=block.results[0].op and block.results[0].op.loc)
     if 0 in shape:
         return 0, 1
-    sizes = joined(block.results, shape)
+    sizes, along = loops(block.results, shape)
 
     def element(em: Emitter, at: Sequence[Component]) -> None:
         """All results are computed before the first is stored: they may lie in an operand's memory."""
@@ -50,7 +52,12 @@ def emit(
         for value, pointer, lane in zip(block.results, outputs, lanes, strict=True):
             em.store(pointer, value.dtype, offset, lane)
 
-    grid = nest(family, sizes, lane_count(block, family.machine, sizes[-1]), begin, end, element)
+    width = lane_count(block, family.machine, sizes[-1])
+    across = crossing(block, along, sizes, width)
+    if across is not None:
+        grid = tiles(family, sizes, across, min(width, 16), begin, end, element)
+        return grid, grain(grid, nanoseconds)
+    grid = nest(family, sizes, width, begin, end, element, nanoseconds)
     return grid, grain(grid, nanoseconds)
 
 
@@ -59,10 +66,13 @@ def grain(grid: int, nanoseconds: float) -> int:
     return max(1, min(grid, int(GRAIN_NS * grid / max(nanoseconds, 1.0))))
 
 
-def nest(family: Family, sizes: Sequence[int], width: int, begin: V, end: V, body: Body) -> int:
+def nest(
+    family: Family, sizes: Sequence[int], width: int, begin: V, end: V, body: Body, nanoseconds: float = 0.0
+) -> int:
     """Loops over an index space, `width` lanes along the innermost dimension; gives the grid."""
     inner, rows = sizes[-1], prod(sizes[:-1])
-    piece = max(PIECE // width, 1) * width
+    per_element = max(nanoseconds / (rows * inner), PIECE_NS / PIECE)
+    piece = max(int(PIECE_NS / per_element) // width, 1) * width
     pieces = 1 if inner <= piece or rows >= ROWS else -(-inner // piece)
 
     def iteration(i: V, _: list[V]) -> list[V]:
@@ -143,10 +153,24 @@ def lane_count(block: Block, machine: Machine, inner: int) -> int:
         bits += [max(8, bits_of(compute_type(r.dtype))) for r in op.results if r.shape]
     bits += [max(8, bits_of(compute_type(a.dtype))) for a in block.args if a.shape]
     width = machine.vector_bytes * 8 // max(bits)
-    if any(op.name == "reduce" for op in block.ops) and inner >= 4 * width:
-        width *= 4  # several accumulators, and longer runs of memory per step of the reduction's loop
+    if any(op.name == "reduce" for op in block.ops):
+        width *= _columns(block, width, inner, machine.threads)
     while width > 1 and width // 2 >= inner:
         width //= 2
     if inner % width and inner % (width // 2 or 1) == 0 and inner > width:
         width //= 2
     return width
+
+
+def _columns(block: Block, width: int, inner: int, threads: int) -> int:
+    """How many registers wide a reduction with lanes over the outputs is: long runs of memory per step of its loop are
+    read several times faster than short ones, but the code grows with them, and every core wants a part."""
+    cost = sum(OPS[op.name].flops for op in block.ops)
+    plain = all(OPS[op.name].elementwise or op.name in _PLAIN for op in block.ops)
+    factor = 16 if plain and cost <= 4 else 4 if plain and cost <= 12 else 1
+    while factor > 1 and inner < factor * width * (1 if factor <= 4 else threads):
+        factor //= 2
+    return factor
+
+
+_PLAIN = ("reduce", "constant", "reshape", "broadcast_in_dim")

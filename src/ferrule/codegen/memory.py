@@ -90,6 +90,26 @@ def load(ix: Indexer, pointer: V, dtype: DType, offset: Index, mask: V | None = 
     ]
 
 
+def load_transposed(ix: Indexer, pointer: V, dtype: DType, offset: Index) -> list[list[V]]:
+    """For offset, offset + 1, …, as many as there are lanes: what `load` gives there, by contiguous loads and shuffles.
+
+    Row l of the square holds what lane l reads. Each round pairs row i with row i + width / 2, lane by lane; after
+    log2(width) rounds rows and lanes have changed places.
+    """
+    b, type, width = ix.b, memory_type(dtype), ix.width
+    assert offset.step is not None
+    rows = []
+    for lane in range(width):
+        address = b.offset(pointer, type, ix.add(Index(offset.base, 0, 0, 1 << 62), lane * offset.step).base)
+        rows.append(b.load(vector(type, width), address, dtype.itemsize))
+    low = [lane // 2 + width * (lane % 2) for lane in range(width)]
+    high = [place + width // 2 for place in low]
+    for _ in range(width.bit_length() - 1):
+        pairs = list(zip(rows[: width // 2], rows[width // 2 :], strict=True))
+        rows = [_shuffle(b, x, y, order, type) for x, y in pairs for order in (low, high)]
+    return [[row] for row in rows]
+
+
 def store(ix: Indexer, pointer: V, dtype: DType, offset: Index, values: list[V], mask: V | None = None) -> None:
     """Writes storage values, as `load` reads them. A scalar store takes no mask."""
     b, type, width = ix.b, memory_type(dtype), ix.width

@@ -22,6 +22,13 @@ def joined(values: Sequence[Value], shape: Sequence[int], ends_at: Sequence[int]
 
     No loop crosses the outer end of the dimensions `ends_at`.
     """
+    return loops(values, shape, ends_at)[0]
+
+
+def loops(
+    values: Sequence[Value], shape: Sequence[int], ends_at: Sequence[int] = ()
+) -> tuple[list[int], list[tuple[Value, int]]]:
+    """The sizes, and for the arguments that are read the number of the loop along which their memory is contiguous."""
     total = prod(shape)
     cuts = _Cuts(total)
     cuts.found.update(prod(shape[d:]) for d in ends_at)
@@ -33,7 +40,10 @@ def joined(values: Sequence[Value], shape: Sequence[int], ends_at: Sequence[int]
         if cut % ends[-1] == 0 and total % cut == 0 and cut not in (ends[-1], total):
             ends.append(cut)
     ends.append(total)
-    return [b // a for a, b in zip(ends, ends[1:], strict=False)][::-1]
+    sizes = [b // a for a, b in zip(ends, ends[1:], strict=False)][::-1]
+    starts = ends[:-1][::-1]
+    along = [(v, starts.index(d[0])) for v, d in cuts.leaves if d is not None and d[0] in starts]
+    return sizes, along
 
 
 class _Cuts:
@@ -41,6 +51,7 @@ class _Cuts:
         self.total = total
         self.found: set[int] = set()
         self.seen: set[tuple[Value, tuple[Digit, ...]]] = set()
+        self.leaves: list[tuple[Value, Digit]] = []  # arguments and the digit of their innermost dimension
 
     def cut(self, digit: Digit) -> None:
         if digit is not None:
@@ -73,6 +84,8 @@ class _Cuts:
             self.seen.add((value, digits))
             if value.op is None:
                 self.cut(self.run(digits, value.shape))
+                long = (d for d, size in zip(reversed(digits), reversed(value.shape), strict=True) if size > 1)
+                self.leaves.append((value, next(long, None)))
             else:
                 stack += self.step(value.op, digits)
 

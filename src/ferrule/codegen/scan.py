@@ -93,5 +93,5 @@ def emit(
         em.loop(length, [read(count + k, ()) for k in range(count)], step, carried)
 
     width = lane_count(block, family.machine, inner)
-    grid = nest(family, [outer, inner], width, begin, end, line)
+    grid = nest(family, [outer, inner], width, begin, end, line, nanoseconds)
     return grid, grain(grid, nanoseconds)

@@ -48,7 +48,7 @@ def _slice(
         offset = em.ix.add(em.ix.flatten(index, shape, strides(whole)), base)
         em.store(outputs[0], update.dtype, offset, lanes)
 
-    grid = nest(family, sizes, lane_count(block, family.machine, sizes[-1]), begin, end, element)
+    grid = nest(family, sizes, lane_count(block, family.machine, sizes[-1]), begin, end, element, nanoseconds)
     return grid, grain(grid, nanoseconds)
 
 
@@ -107,7 +107,7 @@ def _scatter(
     in_window = last in dims.update_window_dims
     width = lane_count(block, family.machine, sizes[-1]) if in_window else 1
     if root.attrs.get("unique_indices"):
-        grid = nest(family, sizes, width, begin, end, element)
+        grid = nest(family, sizes, width, begin, end, element, nanoseconds)
         return grid, grain(grid, nanoseconds)
     # Places may repeat: one thread works through the updates in order.
     from ferrule.codegen.llvm import i64
