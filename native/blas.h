@@ -28,17 +28,21 @@ using TrsmRoutine = void (*)(const char* side, const char* uplo, const char* tra
 template <class T>
 using PotrfRoutine = void (*)(const char* uplo, const int* n, T* a, const int* lda, int* info);
 
+// A routine by its Fortran name ("dpotrf"): one that Python handed over by address, else one of the OpenBLAS library
+// that it named, which is opened at the first question. Null when there is neither.
+void* BlasRoutine(const std::string& name);
+
 template <class T>
 GemmRoutine<T> BlasGemm() {
-  return reinterpret_cast<GemmRoutine<T>>(GetSymbol(std::string("blas.") + kBlasLetter<T> + "gemm"));
+  return reinterpret_cast<GemmRoutine<T>>(BlasRoutine(kBlasLetter<T> + std::string("gemm")));
 }
 template <class T>
 TrsmRoutine<T> BlasTrsm() {
-  return reinterpret_cast<TrsmRoutine<T>>(GetSymbol(std::string("blas.") + kBlasLetter<T> + "trsm"));
+  return reinterpret_cast<TrsmRoutine<T>>(BlasRoutine(kBlasLetter<T> + std::string("trsm")));
 }
 template <class T>
 PotrfRoutine<T> LapackPotrf() {
-  return reinterpret_cast<PotrfRoutine<T>>(GetSymbol(std::string("lapack.") + kBlasLetter<T> + "potrf"));
+  return reinterpret_cast<PotrfRoutine<T>>(BlasRoutine(kBlasLetter<T> + std::string("potrf")));
 }
 
 }  // namespace ferrule

@@ -9,7 +9,6 @@
 #include "blas.h"
 #include "onednn.h"
 #include "program.h"
-#include "thread_pool.h"
 
 namespace ferrule {
 namespace {
@@ -32,16 +31,6 @@ BlasMatrix Describe(int64_t rows, int64_t columns, int64_t row, int64_t col) {
     if (leading >= rows && leading <= INT_MAX) return {true, false, static_cast<int>(leading)};
   }
   return m;
-}
-
-void SetBlasThreads() {
-  static const bool done = [] {
-    if (auto set = reinterpret_cast<void (*)(int)>(GetSymbol("blas.set_num_threads"))) {
-      set(ThreadPool::Global().threads());
-    }
-    return true;
-  }();
-  (void)done;
 }
 
 template <class T>
@@ -74,7 +63,6 @@ std::unique_ptr<Prepared> MakeBlas(const GemmShape& s) {
   GemmRoutine<T> gemm = BlasGemm<T>();
   BlasMatrix a = Describe(s.m, s.k, s.a_row, s.a_col), b = Describe(s.k, s.n, s.b_row, s.b_col);
   if (!gemm || !a.fits || !b.fits || s.m > INT_MAX || s.n > INT_MAX || s.k > INT_MAX || s.d_row != s.n) return nullptr;
-  SetBlasThreads();
   return std::make_unique<BlasCall<T>>(s, gemm, a, b);
 }
 

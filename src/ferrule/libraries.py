@@ -1,12 +1,14 @@
 """The numeric libraries that Ferrule's runtime uses when they are installed, and how it gets at them.
 
-SciPy exports BLAS and LAPACK as C function pointers (`scipy.linalg.cython_blas`); oneDNN comes as a shared library in
-the package `onednn-cpu-gomp`. Neither is required: the runtime has own loops for everything, slower at some sizes.
+SciPy's wheels carry OpenBLAS with LAPACK; another SciPy exports its BLAS as C function pointers
+(`scipy.linalg.cython_blas`). oneDNN comes as a shared library in the package `onednn-cpu-gomp`. None is required: the
+runtime has own loops for everything, slower at some sizes. The runtime opens a library when a program first needs it.
 """
 
 from __future__ import annotations
 
 import ctypes
+import importlib.util
 import os
 from dataclasses import dataclass
 from importlib import metadata
@@ -52,29 +54,26 @@ def _pointers(module: Any, names: tuple[str, ...], prefix: str) -> dict[str, int
     return table
 
 
-def scipy_symbols() -> dict[str, int]:
-    """SciPy's BLAS and LAPACK entry points by the names that native/blas.h uses; empty without SciPy."""
+def openblas_path() -> Path | None:
+    """The OpenBLAS in SciPy's wheel, found without importing SciPy (which takes a good part of a second)."""
     if "scipy" in _off():
+        return None
+    spec = importlib.util.find_spec("scipy")
+    if spec is None or spec.origin is None:
+        return None
+    folder = Path(spec.origin).parents[1] / "scipy.libs"
+    return next(iter(sorted(folder.glob("libscipy_openblas*.so"))), None)
+
+
+def scipy_symbols() -> dict[str, int]:
+    """BLAS and LAPACK entry points of a SciPy that is not a wheel, by the names of native/blas.cc; else empty."""
+    if "scipy" in _off() or importlib.util.find_spec("scipy") is None:
         return {}
     try:
         from scipy.linalg import cython_blas, cython_lapack
     except ImportError:
         return {}
-    table = _pointers(cython_blas, BLAS, "blas") | _pointers(cython_lapack, LAPACK, "lapack")
-    return table | _openblas_threads()
-
-
-def _openblas_threads() -> dict[str, int]:
-    """The function that sets the number of threads of the OpenBLAS in SciPy's wheel; empty for another BLAS."""
-    for file in _files("scipy", "libscipy_openblas"):
-        try:
-            function = ctypes.CDLL(str(file)).scipy_openblas_set_num_threads
-        except (OSError, AttributeError):
-            continue
-        address = ctypes.cast(function, ctypes.c_void_p).value
-        if address:
-            return {"blas.set_num_threads": address}
-    return {}
+    return _pointers(cython_blas, BLAS, "blas") | _pointers(cython_lapack, LAPACK, "lapack")
 
 
 def _files(package: str, start: str) -> list[Path]:
@@ -98,22 +97,25 @@ def onednn_path() -> Path | None:
 
 def hand_over(library: ctypes.CDLL) -> None:
     """Tells the native library where these libraries are; it opens them when a program first needs one."""
-    for name, address in scipy_symbols().items():
-        library.ferrule_set_symbol(name.encode(), ctypes.c_void_p(address))
+    if path := openblas_path():
+        library.ferrule_set_path(b"path.openblas", str(path).encode())
+    else:
+        for name, address in scipy_symbols().items():
+            library.ferrule_set_symbol(name.encode(), ctypes.c_void_p(address))
     if path := onednn_path():
         library.ferrule_set_path(b"path.dnnl", str(path).encode())
 
 
 def describe() -> list[Library]:
     """What was found, what is missing, and what to install."""
-    symbols, dnnl, off = scipy_symbols(), onednn_path(), _off()
+    openblas, dnnl, off = openblas_path(), onednn_path(), _off()
+    symbols = {} if openblas else scipy_symbols()
     switched = "switched off by FERRULE_LIBRARIES_OFF"
-    found = [n for n in symbols if not n.endswith("threads")]
     return [
         Library(
-            "SciPy BLAS and LAPACK",
-            "large f64 and complex products, factorizations",
-            f"{len(found)} functions of SciPy {metadata.version('scipy')}" if found else None,
+            "SciPy's BLAS and LAPACK",
+            "Cholesky factorizations, triangular solves",
+            str(openblas) if openblas else f"{len(symbols)} functions of scipy.linalg.cython_blas" if symbols else None,
             switched if "scipy" in off else "SciPy is not installed",
             "pip install scipy",
         ),
