@@ -175,7 +175,7 @@ def _special(name: str) -> Callable[..., np.ndarray]:
 
 define("abs", infer=_infer_abs, evaluate=_map(_abs), elementwise=True)
 define("negate", infer=_same("iufc", 1), evaluate=_map(n.exact(np.negative)), elementwise=True)
-define("sign", infer=_same("iufc", 1), evaluate=_map(n.sign), elementwise=True)
+define("sign", infer=_same("ifc", 1), evaluate=_map(n.sign), elementwise=True)
 define("ceil", infer=_same("f", 1), evaluate=_map(n.exact(np.ceil)), elementwise=True)
 define("floor", infer=_same("f", 1), evaluate=_map(n.exact(np.floor)), elementwise=True)
 define("round_nearest_even", infer=_same("f", 1), evaluate=_map(n.exact(np.rint)), elementwise=True)
@@ -366,7 +366,7 @@ _DOMAIN = {
     **{"lgamma": (0.1, 9), "digamma": (0.1, 9)},
 }
 _UNARY = {
-    **dict.fromkeys(("negate", "sign"), "iufc"),
+    **{"negate": "iufc", "sign": "ifc"},
     **dict.fromkeys(("ceil", "floor", "round_nearest_even", "round_nearest_afz", "is_finite"), "f"),
     **dict.fromkeys(("popcnt", "count_leading_zeros"), "iu"),
     **{"abs": "ifc", "not": "biu"},
@@ -384,6 +384,8 @@ _BINARY = {
 def _cases(name: str, letters: str, count: int) -> Iterable[Sample]:
     low, high = _DOMAIN.get(name, (-4, 4))
     for d in dtypes(letters):
+        if name in ("erf", "erfc") and d.bits < 16:
+            continue  # CHLO's own decomposition has no f8, so no program brings it
         loose = d.is_complex or (d.is_float and (name in _MATH or name in _CHLO or name in ("power", "atan2")))
         ulps, spread = (4.0 if loose else 0.0), (8.0 if d.is_complex else 0.0)
         if d.bits < 16 and d.is_float and loose:

@@ -1,0 +1,25 @@
+"""Runs samples on XLA:CPU, many in one program."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import jax
+import numpy as np
+from jaxlib import _jax
+
+from ferrule.ops.samples import Sample
+from text import module_text
+
+jax.config.update("jax_enable_x64", True)
+
+
+def run_xla(samples: Sequence[Sample]) -> list[list[np.ndarray]]:
+    """The results of each sample."""
+    device = jax.devices("cpu")[0]
+    blocks = [s.block() for s in samples]
+    program = module_text(blocks).encode()
+    loaded = device.client.compile_and_load(program, _jax.DeviceList((device,)), _jax.CompileOptions())
+    arrays = [jax.device_put(a, device) for s in samples for a in s.arrays]
+    flat = iter([np.asarray(x) for x in loaded.execute(arrays)])
+    return [[next(flat) for _ in b.results] for b in blocks]
