@@ -11,11 +11,12 @@ import itertools
 import secrets
 import threading
 from collections.abc import Callable, Sequence
+from typing import NoReturn
 from weakref import WeakValueDictionary
 
 import numpy as np
 
-from ferrule.errors import FerruleError, NotFound
+from ferrule.errors import FerruleError, NotFound, Unsupported
 
 # (operands) -> results, all NumPy arrays; the operands are copies that the function may keep.
 Function = Callable[..., Sequence[np.ndarray]]
@@ -42,6 +43,16 @@ class Handle:
         self.id = next(_ids)
         with _lock:
             _handles[self.id] = self
+
+    def __call__(self, *operands: np.ndarray) -> Sequence[np.ndarray]:
+        return self.function(*operands)
+
+    def __reduce__(self) -> NoReturn:
+        raise Unsupported(
+            f"a program that calls the Python function {self.name} cannot be saved",
+            why="the function exists in this process only",
+            fix="save the program without its host callbacks",
+        )
 
     def __repr__(self) -> str:
         return f"<host callback {self.id:#x} {self.name}>"

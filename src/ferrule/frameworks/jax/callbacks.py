@@ -152,8 +152,8 @@ def _emit(
     if len(ctx.module_context.platforms) > 1:
         raise NotImplementedError("host callbacks cannot be lowered for several platforms at once")
     handle = callbacks.Handle(_checked(run, tuple(ctx.avals_out)), name)
-    # The executable holds the handle, and with it the function.
-    ctx.module_context.add_keepalive(handle)
+    # The executable holds the handle, and with it the function; and JAX does not put it into the persistent cache.
+    ctx.module_context.add_host_callback(handle)
     types = mlir.flatten_ir_types(
         [mlir.aval_to_ir_type(*_module_context(ctx), aval) for aval in ctx.avals_out]  # one type each
     )
