@@ -15,7 +15,7 @@ from typing import Any
 from ferrule.errors import FerruleError, InvalidArgument
 from ferrule.version import VERSION
 
-STAGES = ("read", "legalize", "import", "simplify", "match", "expand", "fuse", "program")
+STAGES = ("read", "legalize", "import", "simplify", "match", "expand", "fuse", "kernels", "program")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -91,7 +91,7 @@ def _compile(options: argparse.Namespace) -> int:
     from ferrule.stablehlo.reader import read
     from ferrule.targets.cpu import host
 
-    wanted = set(STAGES) if options.show == "all" else {s for s in options.show.split(",") if s}
+    wanted = set(STAGES) if options.show in ("all", "stages") else {s for s in options.show.split(",") if s}
     if unknown := wanted - set(STAGES):
         raise InvalidArgument(f"there is no stage {sorted(unknown)[0]!r}", fix=f"choose of {', '.join(STAGES)}")
     if options.target != "cpu":

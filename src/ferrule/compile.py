@@ -72,7 +72,7 @@ def compile_module(module: Module, settings: CompileOptions, trace: Trace, machi
     plan = trace.stage("allocate", lambda: allocate(graph, [p.alias for p in program.params]))
     work = trace.stage("assemble", lambda: assemble(graph, plan, machine, program))
     finish(program, graph, work, machine)
-    trace.finish(program)
+    trace.finish(program, work.kernels)
     return program
 
 

@@ -2,7 +2,8 @@
 
 FERRULE_DEBUG=1  what ran and how long · 2 each kernel with its work · 3 the graph after each stage that changed it
               4  generated code · 5 everything
-FERRULE_DUMP=dir writes every stage to dir/<program>/NN.stage.txt, and the program itself to program.ferrule.
+FERRULE_DUMP=dir writes every stage to dir/<program>.<id>/NN.stage.txt, the kernels' LLVM IR to kernels.ll, and the
+program itself to program.txt and program.ferrule.
 FERRULE_VERIFY=1 checks the graph after each stage and names the stage that broke it.
 """
 
@@ -11,14 +12,15 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from ferrule.codegen.kernel import Kernel
 from ferrule.errors import FerruleError, Internal
 from ferrule.ir import Block, Module
 from ferrule.ir.printer import print_block, print_module
-from ferrule.program import Launch, Program
+from ferrule.program import Program
 
 T = TypeVar("T")
 
@@ -70,7 +72,7 @@ class Trace:
             self.texts.append((name, text))
             changed, self.last = text != self.last, text
             if self.show:
-                self.show(name, text)
+                self.show(name, text if changed else "  (unchanged)")
             if (self.level >= 3 and changed and isinstance(result, Block)) or self.level >= 5:
                 say(f"after {name}:\n{text}")
         return result
@@ -83,26 +85,28 @@ class Trace:
             return print_block(result)
         return ""
 
-    def finish(self, program: Program) -> None:
-        """Reports on the finished program."""
+    def finish(self, program: Program, kernels: Sequence[Kernel]) -> None:
+        """Reports on the finished program and its kernels."""
         if self.level >= 1:
             total = sum(seconds for _, seconds in self.times)
             parts = ", ".join(f"{name} {seconds * 1e3:.1f}" for name, seconds in self.times)
-            kernels = len(program.functions)
-            say(
-                f"compiled {program.name} in {total * 1e3:.1f} ms ({parts}); {kernels} kernels, arena {program.arena_bytes}"
-            )
+            sizes = f"{len(kernels)} kernels, arena {program.arena_bytes}"
+            say(f"compiled {program.name} in {total * 1e3:.1f} ms ({parts}); {sizes}")
         if self.level >= 2:
-            for steps in program.blocks:
-                for step in steps:
-                    if isinstance(step, Launch):
-                        say(f"  {program.functions[step.function][1]} grid={step.grid} grain={step.grain}")
+            for kernel in kernels:
+                work = f"{kernel.flops:.3g} flops, {kernel.bytes:.3g} bytes"
+                say(f"  {kernel.symbol}: {work}, grid {kernel.grid}, grain {kernel.grain}")
+        code = "\n\n".join(kernel.text for kernel in kernels)
+        if self.level >= 4:
+            say(f"generated code:\n{code}")
         if self.show:
+            self.show("kernels", code)
             self.show("program", str(program))
         if self.folder:
             place = Path(self.folder) / f"{program.name}.{program.fingerprint[:8]}"
             place.mkdir(parents=True, exist_ok=True)
             for number, (name, text) in enumerate(t for t in self.texts if t[1]):
                 (place / f"{number:02}.{name}.txt").write_text(text)
+            (place / "kernels.ll").write_text(code)
             (place / "program.txt").write_text(str(program))
             (place / "program.ferrule").write_bytes(program.serialize())

@@ -23,6 +23,7 @@ class Work:
     flops: float = 0.0
     nbytes: float = 0.0
     serial: bool = True  # no loop of unknown length, no library call that may take long
+    kernels: list[Kernel] = field(default_factory=list)
 
 
 @dataclass
@@ -129,4 +130,5 @@ def assemble(block: Block, plan: Plan, machine: Machine, program: Program) -> Wo
             constants.update(kernel.globals)
         program.objects.append(compile_module([k.text for k in batch], declares, constants, machine))
         program.functions += [(len(program.objects) - 1, k.symbol) for k in batch]
+    assembler.work.kernels = kernels
     return assembler.work
