@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from judge import judge, some
+from mlir_text import module_text
 
 import ferrule
 from ferrule.errors import NotFound
 from ferrule.native import library_path
 from ferrule.ops import OPS
 from ferrule.ops.samples import Sample
-from judge import judge, some
-from text import module_text
 
 NAMES = sorted(name for name, op in OPS.items() if op.samples is not None)
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import jax
 import numpy as np
 from jaxlib import _jax
+from mlir_text import module_text
 
+import jax
 from ferrule.ops.samples import Sample
-from text import module_text
 
 jax.config.update("jax_enable_x64", True)
 

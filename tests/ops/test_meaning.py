@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from judge import judge, some
+from xla_cpu import run_xla
 
 from ferrule.ops import OPS
 from ferrule.ops.samples import Sample
-from judge import judge, some
-from xla import run_xla
 
 NAMES = sorted(name for name, op in OPS.items() if op.samples is not None)
 
