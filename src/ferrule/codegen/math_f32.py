@@ -145,31 +145,24 @@ def _with_large(name: str, x: Num, result: Num) -> Num:
     return Num(x.b, chosen[0])
 
 
-def _sin_cos(x: Num) -> tuple[Num, Num, Num]:
-    """sin r, cos r and the quadrant n."""
-    wide_r, n = wide.reduce_angle(x.f64())
-    r = wide_r.f32()
+def _sine(x: Num, quarter_turns: int) -> Num:
+    """sin(x + n π/2), in f64: there the short polynomials leave one rounding, at little cost."""
+    r, n = wide.reduce_angle(x.f64())
     z = r * r
     sin = (r * z).fma(z.poly(_SIN), r)
     cos = (z * z).fma(z.poly(_COS), z.fma(-0.5, 1.0))
-    return sin, cos, n.cast("trunc", "i32")
-
-
-def _quadrant(sin: Num, cos: Num, n: Num) -> Num:
-    """The sine of an angle whose remainder has these, n quarter turns later."""
+    n = n + quarter_turns if quarter_turns else n
     value = (n & 1).ne(0).where(cos, sin)
-    return (value.raw() ^ ((n & 2) << 30)).as_float()
+    return (value.raw() ^ ((n & 2) << 62)).as_float().f32()
 
 
 def sin(x: Num) -> Num:
-    s, c, n = _sin_cos(x)
     # -0 is the one argument whose sign the reduction loses.
-    return _with_large("sin", x, x.eq(0.0).where(x, _quadrant(s, c, n)))
+    return _with_large("sin", x, x.eq(0.0).where(x, _sine(x, 0)))
 
 
 def cos(x: Num) -> Num:
-    s, c, n = _sin_cos(x)
-    return _with_large("cos", x, _quadrant(s, c, n + 1))
+    return _with_large("cos", x, _sine(x, 1))
 
 
 def tan(x: Num) -> Num:
