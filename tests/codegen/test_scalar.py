@@ -252,3 +252,12 @@ def test_constants_are_exact() -> None:
     assert s.const(types.i4, 9) == ("<4 x i8>", "splat (i8 -7)")
     assert s.const(types.i32, np.arange(4, dtype=np.int32))[1] == "<i32 0, i32 1, i32 2, i32 3>"
     assert isinstance(s.num(s.const(types.f32, 1)), Num)  # type: ignore[arg-type]
+
+
+def test_signed_zeros_are_two_constants():
+    """0.0 == -0.0, so a cache keyed by the value would hand out whichever came first."""
+    from ferrule.codegen.lanes import constant
+
+    for first, second in ((0.0, -0.0), (-0.0, 0.0)):
+        assert constant("float", first).ref != constant("float", second).ref
+    assert constant("<4 x double>", -0.0).ref == "splat (double 0x8000000000000000)"

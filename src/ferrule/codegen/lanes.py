@@ -53,8 +53,8 @@ def _literal(type: str, value: int | float) -> str:
 
 def constant(type: str, value: int | float) -> V:
     """A number in every lane; integers wrap to the type, floats are rounded to it."""
-    if value == 0 and split(type)[0][0] != "i":
-        return V(type, _literal(type, -0.0 if str(value)[0] == "-" else 0.0))
+    if value == 0 and split(type)[0][0] != "i":  # 0.0 and -0.0 are one key of a cache
+        return V(type, _literal.__wrapped__(type, value))
     return V(type, _literal(type, value))
 
 
