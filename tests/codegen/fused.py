@@ -25,7 +25,9 @@ class Graph:
         self.block = Block(types)
         self.args = self.block.args
 
-    def __call__(self, name: str, *operands: Value, regions: Sequence[Block] = (), result: Any = None, **attrs: Any) -> Any:
+    def __call__(
+        self, name: str, *operands: Value, regions: Sequence[Block] = (), result: Any = None, **attrs: Any
+    ) -> Any:
         probe = Op(name, operands, [result] if isinstance(result, Type) else (result or []), attrs, regions)
         infer = OPS[name].infer
         assert infer is not None
@@ -121,7 +123,8 @@ class Linked:
         pointers = (ctypes.c_void_p * len(buffers))(*(b.ctypes.data for b in buffers))
         ends = [kernel.grid * i // pieces for i in range(pieces + 1)]
         for begin, end in reversed(list(zip(ends, ends[1:], strict=False))):
-            self.functions[kernel.symbol](ctypes.addressof(pointers), begin, end)
+            if begin < end:
+                self.functions[kernel.symbol](ctypes.addressof(pointers), begin, end)
 
 
 def guarded(array: np.ndarray) -> np.ndarray:

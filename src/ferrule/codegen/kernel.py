@@ -23,6 +23,10 @@ from ferrule.ir import Block, Value
 from ferrule.ops import OPS
 from ferrule.targets.cpu import Machine
 
+# Code of a few dozen instructions without a loop runs for some nanoseconds however well it is compiled; LLVM's
+# optimizations would take most of the compile time of programs with many of them.
+COLD_LINES = 60
+
 
 @dataclass
 class Kernel:
@@ -50,7 +54,10 @@ def emit_kernel(block: Block, symbol: str, machine: Machine) -> Kernel:
     schedule = _schedule(block)
     grid, grain = schedule(family, block, outputs, begin, end, max(flops / 8, nbytes / 10))
     b = family.b
-    return Kernel(symbol, b.finish(), b.declares, b.globals, grid, grain, flops, nbytes)
+    text = b.finish()
+    if len(b.lines) <= COLD_LINES and " = phi " not in text:
+        text = text.replace(" nounwind {\n", " nounwind noinline optnone {\n", 1)
+    return Kernel(symbol, text, b.declares, b.globals, grid, grain, flops, nbytes)
 
 
 def emit_comparator(block: Block, symbol: str, machine: Machine) -> Kernel:

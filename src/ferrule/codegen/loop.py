@@ -87,7 +87,15 @@ def nest(
             span(family, width, first, last, inner, lambda em, at: body(em, (*outer, at)))
         return []
 
-    family.b.loop(begin, end, 1, [], iteration, "grid")
+    if rows * pieces == 1:  # a launch does the one iteration; code without loops compiles several times faster
+        iteration(i64(0), [])
+    elif rows == 1:  # neighbouring pieces are one span
+        ix = family.at(1).ix
+        first = ix.mul(Index(begin, 0, 0, pieces), piece)
+        last = ix.clamp(ix.mul(Index(end, 0, 0, pieces + 1), piece), 0, inner)
+        span(family, width, first, last.base, inner, lambda em, at: body(em, (*ix.split(ZERO, sizes[:-1]), at)))
+    else:
+        family.b.loop(begin, end, 1, [], iteration, "grid")
     return rows * pieces
 
 
@@ -107,6 +115,9 @@ def span(
             body(em, Index(i, 1 if width > 1 else 0, 0, size, width))
         return []
 
+    if size == width and first.constant == 0:
+        vector(i64(0), [])
+        return
     if width == 1 or size % width == 0:
         b.loop(first.base, last, width, [], vector, "lanes")
         return
