@@ -80,12 +80,14 @@ void SortKeys(Element type, const void* source, int64_t stride, int64_t count, F
                   [&](uint64_t x) { return FloatBitsKey<uint64_t>(x, 0x7ff0000000000000ull, order); });
     default: {  // floats of at most 8 bits: by their values, NaNs of either sign at the ends
       const float* values = TinyFloatValues(type);
+      // these formats have one NaN, and no sign in it: it goes last
+      const bool one_nan = type == Element::kF8E8M0FNU || type == Element::kF8E4M3FNUZ ||
+                           type == Element::kF8E4M3B11FNUZ || type == Element::kF8E5M2FNUZ;
       return each(static_cast<uint8_t*>(nullptr), [&](uint8_t x) {
         uint32_t bits;
         std::memcpy(&bits, &values[x], 4);
         bool nan = (bits & 0x7fffffffu) > 0x7f800000u;
-        if (nan)
-          bits = (x & 0x80) && order == FloatOrder::kTotal && type != Element::kF8E8M0FNU ? 0xffc00000u : 0x7fc00000u;
+        if (nan) bits = (x & 0x80) && order == FloatOrder::kTotal && !one_nan ? 0xffc00000u : 0x7fc00000u;
         uint32_t key = FloatBitsKey<uint32_t>(bits, 0x7f800000u, order);
         return key;
       });
