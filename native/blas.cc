@@ -22,7 +22,42 @@ void* OpenBlas() {
   return library;
 }
 
+struct Threads {
+  std::mutex mutex;
+  int users = 0, before = 0;
+};
+Threads& BlasThreads() {
+  static auto* threads = new Threads;
+  return *threads;
+}
+
+int (*ThreadCount())() {
+  void* library = OpenBlas();
+  return reinterpret_cast<int (*)()>(library ? dlsym(library, "scipy_openblas_get_num_threads") : nullptr);
+}
+void (*SetThreadCount())(int) {
+  void* library = OpenBlas();
+  return reinterpret_cast<void (*)(int)>(library ? dlsym(library, "scipy_openblas_set_num_threads") : nullptr);
+}
+
 }  // namespace
+
+OneBlasThread::OneBlasThread() {
+  static const auto count = ThreadCount();
+  static const auto set = SetThreadCount();
+  Threads& threads = BlasThreads();
+  std::lock_guard lock(threads.mutex);
+  if (threads.users++ > 0 || !count || !set) return;
+  threads.before = count();
+  if (threads.before != 1) set(1);
+}
+
+OneBlasThread::~OneBlasThread() {
+  static const auto set = SetThreadCount();
+  Threads& threads = BlasThreads();
+  std::lock_guard lock(threads.mutex);
+  if (--threads.users == 0 && set && threads.before > 1) set(threads.before);
+}
 
 void* BlasRoutine(const std::string& name) {
   for (const char* prefix : {"blas.", "lapack."}) {

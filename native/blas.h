@@ -32,6 +32,16 @@ using PotrfRoutine = void (*)(const char* uplo, const int* n, T* a, const int* l
 // that it named, which is opened at the first question. Null when there is neither.
 void* BlasRoutine(const std::string& name);
 
+// While one lives, OpenBLAS runs on its callers' threads alone. Its own threads wait by spinning: next to Ferrule's
+// pool or on a busy machine a small product then takes milliseconds. What SciPy's user has set comes back afterwards.
+class OneBlasThread {
+ public:
+  OneBlasThread();
+  ~OneBlasThread();
+  OneBlasThread(const OneBlasThread&) = delete;
+  OneBlasThread& operator=(const OneBlasThread&) = delete;
+};
+
 template <class T>
 GemmRoutine<T> BlasGemm() {
   return reinterpret_cast<GemmRoutine<T>>(BlasRoutine(kBlasLetter<T> + std::string("gemm")));

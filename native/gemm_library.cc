@@ -43,6 +43,7 @@ class BlasCall : public Prepared {
     // D' = B' A' in column-major terms.
     int m = static_cast<int>(s_.n), n = static_cast<int>(s_.m), k = static_cast<int>(s_.k);
     const T one(1), zero(0);
+    OneBlasThread thread;  // only compared with, see LibraryGemm: one thread is what the comparison is about
     for (int64_t i = 0; i < s_.batch; ++i) {
       gemm_(b_.plain ? "N" : "T", a_.plain ? "N" : "T", &m, &n, &k, &one,
             static_cast<const T*>(operands[1]) + i * s_.b_batch, &b_.leading,

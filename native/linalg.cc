@@ -36,11 +36,19 @@ void ConjugateTranspose(T* a, int64_t n) {
   }
 }
 
-constexpr int64_t kOwnBelow = 32;  // up to this size the plain loops are as fast as a library
+// Up to kOwnBelow the plain loops are as fast as a library; OpenBLAS is ahead by half on one thread, which is what it
+// may use, so from kOwnAbove on the own loops with all threads are ahead.
+constexpr int64_t kOwnBelow = 32, kOwnAbove = 512;
 
+bool UseLibrary(const void* routine, int64_t n, const ThreadPool& pool) {
+  return routine && n > kOwnBelow && n <= INT_MAX && (n < kOwnAbove || pool.threads() == 1);
+}
+
+// With a null `potrf` by the own loops.
 template <class T>
 bool Factor(T* a, int64_t n, bool lower, PotrfRoutine<T> potrf, ThreadPool* pool) {
-  if (potrf && n > kOwnBelow && n <= INT_MAX) {
+  if (potrf) {
+    OneBlasThread one;
     int size = static_cast<int>(n), info = 0;
     potrf(lower ? "U" : "L", &size, a, &size, &info);
     for (int64_t i = 0; i < n && info == 0; ++i) {
@@ -62,6 +70,7 @@ class Cholesky : public Prepared {
 
   Status Run(void* const* operands, void* const* results, ExecContext& context) const override {
     PotrfRoutine<T> potrf = LapackPotrf<T>();
+    if (!UseLibrary(reinterpret_cast<const void*>(potrf), n_, *context.pool)) potrf = nullptr;
     // A large matrix is spread over the pool by itself; small ones one to a thread.
     bool alone = n_ > 256 || batch_ == 1;
     int64_t matrix = n_ * n_, size = SizeOf(type_);
@@ -133,7 +142,8 @@ class TriangularSolve : public Prepared {
   Status Run(void* const* operands, void* const* results, ExecContext& context) const override {
     int64_t size = SizeOf(type_), matrix = s_.n * s_.n, right = s_.rows * s_.columns;
     TrsmRoutine<T> trsm = BlasTrsm<T>();
-    bool library = trsm && s_.n > kOwnBelow && s_.n <= INT_MAX && s_.rows <= INT_MAX && s_.columns <= INT_MAX;
+    bool library = UseLibrary(reinterpret_cast<const void*>(trsm), s_.n, *context.pool) && s_.rows <= INT_MAX &&
+                   s_.columns <= INT_MAX;
     // In the own loops X op(A) = B is op(A)^T X^T = B^T.
     bool transpose_a = s_.left == (s_.form != Form::kPlain), conjugate = s_.form == Form::kAdjoint;
     bool lower = s_.lower != transpose_a;
@@ -177,6 +187,7 @@ class TriangularSolve : public Prepared {
     int rows = static_cast<int>(s_.columns), columns = static_cast<int>(s_.rows), n = static_cast<int>(s_.n);
     const char* form = s_.form == Form::kPlain ? "N" : s_.form == Form::kTransposed ? "T" : "C";
     const T one(1);
+    OneBlasThread thread;
     trsm(s_.left ? "R" : "L", s_.lower ? "U" : "L", form, s_.unit ? "U" : "N", &rows, &columns, &one, a, &n, b, &rows);
   }
 
