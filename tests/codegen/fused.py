@@ -142,8 +142,7 @@ def check(cases: Sequence[Case], machine: Machine | None = None) -> None:
         expected = evaluate(c.block, c.args)
         for pieces in (1, 3):
             args = [guarded(a) for a in c.args]
-            outs = [np.full(r.shape, 0x5A, np.uint8 if 0 else r.dtype.numpy) if r.dtype.kind != "bool" else
-                    np.ones(r.shape, np.bool_) for r in c.block.results]  # fmt: skip
+            outs = [np.ones(r.shape, r.dtype.numpy) for r in c.block.results]
             for i in range(c.inplace):
                 outs[i] = args[i]
             linked.run(kernel, [*args, *outs], pieces)

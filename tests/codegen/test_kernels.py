@@ -9,7 +9,7 @@ from fused import Case, body, case, check, monoid, sample
 from ferrule.ir import ConvDims, DotDims, GatherDims, ScatterDims, Tensor
 from ferrule.ir.types import DTYPES
 
-F, I = "f32", "i32"
+F, INT = "f32", "i32"
 
 
 def test_elementwise_shapes() -> None:
@@ -35,9 +35,7 @@ def test_copies_and_moves_of_all_dtypes(dtypes: tuple[str, ...]) -> None:
 
 
 def pad(low: tuple, high: tuple, inner: tuple):  # type: ignore[no-untyped-def]
-    return lambda g, x, v: g(
-        "pad", x, v, edge_padding_low=low, edge_padding_high=high, interior_padding=inner
-    )
+    return lambda g, x, v: g("pad", x, v, edge_padding_low=low, edge_padding_high=high, interior_padding=inner)
 
 
 def broadcast(shape: tuple, dims: tuple):  # type: ignore[no-untyped-def]
@@ -66,13 +64,16 @@ def test_broadcast_reshape_transpose() -> None:
         case("split", [((6, 35), F)], lambda g, x: g("abs", reshape(g, g("negate", x), (6, 5, 7)))),
         case("regroup", [((6, 35), F)], lambda g, x: g("abs", reshape(g, x, (21, 10)))),
         case("regroup+bias", [((6, 36), F), ((18,), F)], lambda g, x, b: bias(g, reshape(g, x, (12, 18)), b)),
-        case("regroup bias", [((12, 18), F), ((6,), F)],
-             lambda g, x, b: reshape(g, row(g, reshape(g, x, (6, 36)), b), (12, 18))),
+        case(
+            "regroup bias",
+            [((12, 18), F), ((6,), F)],
+            lambda g, x, b: reshape(g, row(g, reshape(g, x, (6, 36)), b), (12, 18)),
+        ),
         case("t-reshape", [((6, 35), F)], lambda g, x: reshape(g, g("transpose", x, permutation=(1, 0)), (7, 30))),
         case("t3", [((3, 17, 5), F)], lambda g, x: g("transpose", x, permutation=(2, 0, 1))),
         case("t3 inner", [((3, 5, 33), F)], lambda g, x: g("negate", g("transpose", x, permutation=(1, 0, 2)))),
         case("t+x", [((33, 33), F)], lambda g, x: g("add", x, g("transpose", x, permutation=(1, 0)))),
-    ]  # fmt: skip
+    ]
     check(cases)
 
 
@@ -103,20 +104,30 @@ def test_slices_pads_concatenations() -> None:
         case("concat 0", [((3, 19), F), ((2, 19), F)], join(0)),
         case("concat 1", [((3, 16), F), ((3, 32), F), ((3, 5), F)], join(1)),
         case("concat odd", [((3, 7), F), ((3, 0), F), ((3, 30), F)], join(1)),
-        case("reverse", [((3, 37), F)], lambda g, x: g("exponential", g("reverse", x, dimensions=(1,))), tolerance=1e-5),
-        case("dynamic_slice", [((9, 40), F), ((), I), ((), I)], shifted, args=[sample((9, 40), F), *at(4, 11)]),
-        case("dynamic_slice low", [((9, 40), F), ((), I), ((), I)], shifted, args=[sample((9, 40), F), *at(-4, -1)]),
-        case("dynamic_slice high", [((9, 40), F), ((), I), ((), I)], shifted, args=[sample((9, 40), F), *at(99, 99)]),
-        case("dus producer", [((9, 40), F), ((3, 20), F), ((), I), ((), I)], updated,
-             args=[sample((9, 40), F), sample((3, 20), F), *at(2, 99)]),
-    ]  # fmt: skip
+        case(
+            "reverse", [((3, 37), F)], lambda g, x: g("exponential", g("reverse", x, dimensions=(1,))), tolerance=1e-5
+        ),
+        case("dynamic_slice", [((9, 40), F), ((), INT), ((), INT)], shifted, args=[sample((9, 40), F), *at(4, 11)]),
+        case(
+            "dynamic_slice low", [((9, 40), F), ((), INT), ((), INT)], shifted, args=[sample((9, 40), F), *at(-4, -1)]
+        ),
+        case(
+            "dynamic_slice high", [((9, 40), F), ((), INT), ((), INT)], shifted, args=[sample((9, 40), F), *at(99, 99)]
+        ),
+        case(
+            "dus producer",
+            [((9, 40), F), ((3, 20), F), ((), INT), ((), INT)],
+            updated,
+            args=[sample((9, 40), F), sample((3, 20), F), *at(2, 99)],
+        ),
+    ]
     check(cases)
 
 
 def test_iota_constants_select() -> None:
     def mask(g, x):  # type: ignore[no-untyped-def]
-        rows = g("iota", result=Tensor(x.shape, DTYPES[I]), iota_dimension=0)
-        columns = g("iota", result=Tensor(x.shape, DTYPES[I]), iota_dimension=1)
+        rows = g("iota", result=Tensor(x.shape, DTYPES[INT]), iota_dimension=0)
+        columns = g("iota", result=Tensor(x.shape, DTYPES[INT]), iota_dimension=1)
         keep = g("compare", rows, columns, comparison_direction="GE")
         return g("select", keep, x, g.const(0, F, x.shape))
 
@@ -130,7 +141,11 @@ def test_iota_constants_select() -> None:
             case(f"iota {d}", [((2, 35), d)], lambda g, x: g("iota", result=x.type, iota_dimension=1))
             for d in ("i8", "ui16", "i32", "i64", "f16", "bf16", "f32", "f64", "complex<f32>")
         ),
-        case("two results", [((3, 20), F)], lambda g, x: (g("negate", x), g("convert", x, result=Tensor((3, 20), DTYPES["i8"])))),
+        case(
+            "two results",
+            [((3, 20), F)],
+            lambda g, x: (g("negate", x), g("convert", x, result=Tensor((3, 20), DTYPES["i8"]))),
+        ),
         case("scalar select", [((), "i1"), ((33,), F), ((33,), F)], lambda g, p, x, y: g("select", p, x, y)),
         case("clamp", [((), F), ((33,), F), ((), F)], lambda g, a, x, b: g("clamp", a, x, b)),
     ]
@@ -151,9 +166,14 @@ def test_reductions() -> None:
         case("sum 12", [((3, 5, 67), F)], reduction("add", F, (1, 2)), tolerance=1e-4),
         case("sum init", [((3, 67), F)], reduction("add", F, (1,), 5.0), tolerance=1e-4),
         case("max", [((3, 67), F)], reduction("maximum", F, (1,), -np.inf)),
-        case("max nan", [((3, 67), F)], reduction("maximum", F, (1,), -np.inf), args=[np.where(np.arange(201).reshape(3, 67) == 70, np.nan, sample((3, 67), F)).astype(np.float32)]),
+        case(
+            "max nan",
+            [((3, 67), F)],
+            reduction("maximum", F, (1,), -np.inf),
+            args=[np.where(np.arange(201).reshape(3, 67) == 70, np.nan, sample((3, 67), F)).astype(np.float32)],
+        ),
         case("min i8", [((3, 167), "i8")], reduction("minimum", "i8", (1,), 127)),
-        case("sum i32", [((3, 167), I)], reduction("add", I, (1,))),
+        case("sum i32", [((3, 167), INT)], reduction("add", INT, (1,))),
         case("or", [((3, 167), "i1")], reduction("or", "i1", (1,))),
         case("and 0", [((3, 167), "i1")], reduction("and", "i1", (0,), 1)),
         case("prod f64", [((3, 67), "f64")], reduction("multiply", "f64", (1,), 1), tolerance=1e-12),
@@ -161,9 +181,18 @@ def test_reductions() -> None:
         case("sum f16 0", [((300, 5), "f16")], reduction("add", "f16", (0,)), tolerance=2e-3),
         case("sum complex", [((3, 67), "complex<f32>")], reduction("add", "complex<f32>", (1,)), tolerance=1e-5),
         case("sum complex 0", [((67, 3), "complex<f64>")], reduction("add", "complex<f64>", (0,)), tolerance=1e-12),
-        case("fused", [((6, 40), F), ((6, 40), F)], lambda g, x, y: g("negate", reduction("add", F, (1,))(g, g("multiply", x, y))), tolerance=1e-5),
-        case("not commutative", [((3, 40), F)], lambda g, x: g("reduce", x, g.const(0, F), dimensions=(1,), regions=[body([F, F], lambda g, a, b: b)])),
-    ]  # fmt: skip
+        case(
+            "fused",
+            [((6, 40), F), ((6, 40), F)],
+            lambda g, x, y: g("negate", reduction("add", F, (1,))(g, g("multiply", x, y))),
+            tolerance=1e-5,
+        ),
+        case(
+            "not commutative",
+            [((3, 40), F)],
+            lambda g, x: g("reduce", x, g.const(0, F), dimensions=(1,), regions=[body([F, F], lambda g, a, b: b)]),
+        ),
+    ]
     check(cases)
 
 
@@ -176,17 +205,27 @@ def argmax(g, x, dims):  # type: ignore[no-untyped-def]
         first = g("or", greater, nan)
         return g("select", first, v, w), g("select", g("or", first, lower), i, j)
 
-    index = g("iota", result=Tensor(x.shape, DTYPES[I]), iota_dimension=dims[0])
-    return g("reduce", x, index, g.const(-np.inf, F), g.const(0, I), dimensions=dims, regions=[body([F, I, F, I], pick)])
+    index = g("iota", result=Tensor(x.shape, DTYPES[INT]), iota_dimension=dims[0])
+    return g(
+        "reduce",
+        x,
+        index,
+        g.const(-np.inf, F),
+        g.const(0, INT),
+        dimensions=dims,
+        regions=[body([F, INT, F, INT], pick)],
+    )
 
 
 def test_argmax() -> None:
     ties = np.round(sample((7, 130), F))
-    check([
-        case("argmax 1", [((7, 130), F)], lambda g, x: argmax(g, x, (1,)), args=[ties]),
-        case("argmax 0", [((7, 130), F)], lambda g, x: argmax(g, x, (0,)), args=[ties]),
-        case("index only", [((7, 130), F)], lambda g, x: argmax(g, x, (1,))[1], args=[ties]),
-    ])  # fmt: skip
+    check(
+        [
+            case("argmax 1", [((7, 130), F)], lambda g, x: argmax(g, x, (1,)), args=[ties]),
+            case("argmax 0", [((7, 130), F)], lambda g, x: argmax(g, x, (0,)), args=[ties]),
+            case("index only", [((7, 130), F)], lambda g, x: argmax(g, x, (1,))[1], args=[ties]),
+        ]
+    )
 
 
 def window(name: str, d: str, init: float, **attrs):  # type: ignore[no-untyped-def]
@@ -194,31 +233,91 @@ def window(name: str, d: str, init: float, **attrs):  # type: ignore[no-untyped-
 
 
 def test_windows() -> None:
-    check([
-        case("max pool", [((2, 9, 33, 3), F)], window("maximum", F, -np.inf, window_dimensions=(1, 2, 2, 1), window_strides=(1, 2, 2, 1))),
-        case("same pool", [((2, 9, 33), F)], window("add", F, 0, window_dimensions=(1, 3, 3), padding=((0, 0), (1, 1), (1, 1))), tolerance=1e-5),
-        case("dilated", [((9, 33), F)], window("add", F, 0, window_dimensions=(2, 3), window_dilations=(2, 3), base_dilations=(2, 1), padding=((1, 0), (2, 1))), tolerance=1e-5),
-        case("init", [((9, 33), F)], window("add", F, 1, window_dimensions=(3, 1), padding=((1, 1), (0, 0))), tolerance=1e-5),
-        case("cumsum", [((5, 40), F)], window("add", F, 0, window_dimensions=(1, 40), padding=((0, 0), (39, 0))), tolerance=1e-5),
-        case("cumsum 0", [((5, 40), F)], window("add", F, 0, window_dimensions=(5, 1), padding=((4, 0), (0, 0))), tolerance=1e-5),
-        case("cumsum back", [((5, 40), F)], window("add", F, 0, window_dimensions=(1, 40), padding=((0, 0), (0, 39))), tolerance=1e-5),
-        case("cummax", [((40, 35), I)], window("maximum", I, -(1 << 31), window_dimensions=(40, 1), padding=((39, 0), (0, 0)))),
-        case("cumprod f16", [((6, 5), "f16")], window("multiply", "f16", 1, window_dimensions=(6, 1), padding=((5, 0), (0, 0))), tolerance=2e-3),
-    ])  # fmt: skip
+    check(
+        [
+            case(
+                "max pool",
+                [((2, 9, 33, 3), F)],
+                window("maximum", F, -np.inf, window_dimensions=(1, 2, 2, 1), window_strides=(1, 2, 2, 1)),
+            ),
+            case(
+                "same pool",
+                [((2, 9, 33), F)],
+                window("add", F, 0, window_dimensions=(1, 3, 3), padding=((0, 0), (1, 1), (1, 1))),
+                tolerance=1e-5,
+            ),
+            case(
+                "dilated",
+                [((9, 33), F)],
+                window(
+                    "add",
+                    F,
+                    0,
+                    window_dimensions=(2, 3),
+                    window_dilations=(2, 3),
+                    base_dilations=(2, 1),
+                    padding=((1, 0), (2, 1)),
+                ),
+                tolerance=1e-5,
+            ),
+            case(
+                "init",
+                [((9, 33), F)],
+                window("add", F, 1, window_dimensions=(3, 1), padding=((1, 1), (0, 0))),
+                tolerance=1e-5,
+            ),
+            case(
+                "cumsum",
+                [((5, 40), F)],
+                window("add", F, 0, window_dimensions=(1, 40), padding=((0, 0), (39, 0))),
+                tolerance=1e-5,
+            ),
+            case(
+                "cumsum 0",
+                [((5, 40), F)],
+                window("add", F, 0, window_dimensions=(5, 1), padding=((4, 0), (0, 0))),
+                tolerance=1e-5,
+            ),
+            case(
+                "cumsum back",
+                [((5, 40), F)],
+                window("add", F, 0, window_dimensions=(1, 40), padding=((0, 0), (0, 39))),
+                tolerance=1e-5,
+            ),
+            case(
+                "cummax",
+                [((40, 35), INT)],
+                window("maximum", INT, -(1 << 31), window_dimensions=(40, 1), padding=((39, 0), (0, 0))),
+            ),
+            case(
+                "cumprod f16",
+                [((6, 5), "f16")],
+                window("multiply", "f16", 1, window_dimensions=(6, 1), padding=((5, 0), (0, 0))),
+                tolerance=2e-3,
+            ),
+        ]
+    )
 
 
 def test_select_and_scatter() -> None:
     def back(strides, padding, sizes):  # type: ignore[no-untyped-def]
         return lambda g, x, s: g(
-            "select_and_scatter", x, s, g.const(0, F),
+            "select_and_scatter",
+            x,
+            s,
+            g.const(0, F),
             regions=[body([F, F], lambda g, a, b: g("compare", a, b, comparison_direction="GE")), monoid("add", F)],
-            window_dimensions=sizes, window_strides=strides, padding=padding,
-        )  # fmt: skip
+            window_dimensions=sizes,
+            window_strides=strides,
+            padding=padding,
+        )
 
-    check([
-        case("pool 2x2", [((2, 8, 34), F), ((2, 4, 17), F)], back((1, 2, 2), ((0, 0),) * 3, (1, 2, 2))),
-        case("pool 3x3", [((7, 33), F), ((4, 17), F)], back((2, 2), ((1, 1), (1, 1)), (3, 3)), tolerance=1e-5),
-    ])  # fmt: skip
+    check(
+        [
+            case("pool 2x2", [((2, 8, 34), F), ((2, 4, 17), F)], back((1, 2, 2), ((0, 0),) * 3, (1, 2, 2))),
+            case("pool 3x3", [((7, 33), F), ((4, 17), F)], back((2, 2), ((1, 1), (1, 1)), (3, 3)), tolerance=1e-5),
+        ]
+    )
 
 
 def test_products() -> None:
@@ -227,21 +326,30 @@ def test_products() -> None:
             from ferrule.ir import Op
             from ferrule.ops import OPS
 
-            shapes = OPS["dot_general"].infer(Op("dot_general", [a, b], [Tensor((), DTYPES[d])], {"dot_dimension_numbers": dims}))
+            shapes = OPS["dot_general"].infer(
+                Op("dot_general", [a, b], [Tensor((), DTYPES[d])], {"dot_dimension_numbers": dims})
+            )
             return g("dot_general", a, b, result=shapes[0], dot_dimension_numbers=dims)
 
         return build
 
     matmul, batched = DotDims((), (), (1,), (0,)), DotDims((0,), (0,), (2,), (1,))
     two = DotDims((), (), (0, 1), (1, 0))
-    check([
-        case("matmul", [((3, 5), F), ((5, 33), F)], dot(matmul, F), tolerance=1e-5),
-        case("matmul bf16", [((3, 5), "bf16"), ((5, 33), "bf16")], dot(matmul, "bf16"), tolerance=1e-2),
-        case("matmul i8", [((3, 5), "i8"), ((5, 33), "i8")], dot(matmul, I)),
-        case("matmul c64", [((3, 5), "complex<f32>"), ((5, 33), "complex<f32>")], dot(matmul, "complex<f32>"), tolerance=1e-5),
-        case("batched", [((2, 3, 5), F), ((2, 5, 17), F)], dot(batched, F), tolerance=1e-5),
-        case("two dims", [((4, 5, 3), F), ((5, 4, 7), F)], dot(two, F), tolerance=1e-5),
-    ])  # fmt: skip
+    check(
+        [
+            case("matmul", [((3, 5), F), ((5, 33), F)], dot(matmul, F), tolerance=1e-5),
+            case("matmul bf16", [((3, 5), "bf16"), ((5, 33), "bf16")], dot(matmul, "bf16"), tolerance=1e-2),
+            case("matmul i8", [((3, 5), "i8"), ((5, 33), "i8")], dot(matmul, INT)),
+            case(
+                "matmul c64",
+                [((3, 5), "complex<f32>"), ((5, 33), "complex<f32>")],
+                dot(matmul, "complex<f32>"),
+                tolerance=1e-5,
+            ),
+            case("batched", [((2, 3, 5), F), ((2, 5, 17), F)], dot(batched, F), tolerance=1e-5),
+            case("two dims", [((4, 5, 3), F), ((5, 4, 7), F)], dot(two, F), tolerance=1e-5),
+        ]
+    )
 
 
 def test_convolutions() -> None:
@@ -259,13 +367,32 @@ def test_convolutions() -> None:
 
         return build
 
-    check([
-        case("plain", [((2, 7, 8, 3), F), ((3, 3, 3, 5), F)], conv(nhwc), tolerance=1e-4),
-        case("same strided", [((2, 7, 18, 3), F), ((3, 3, 3, 5), F)], conv(nhwc, window_strides=(2, 2), padding=((1, 1), (1, 1))), tolerance=1e-4),
-        case("transposed", [((1, 5, 6, 3), F), ((3, 3, 3, 4), F)], conv(nhwc, lhs_dilation=(2, 2), padding=((2, 2), (2, 1)), window_reversal=(True, False)), tolerance=1e-4),
-        case("grouped", [((2, 4, 7, 20), F), ((6, 2, 3, 3), F)], conv(nchw, feature_group_count=2, rhs_dilation=(1, 2)), tolerance=1e-4),
-        case("batch groups", [((4, 2, 7, 7), F), ((6, 2, 3, 3), F)], conv(nchw, batch_group_count=2), tolerance=1e-4),
-    ])  # fmt: skip
+    check(
+        [
+            case("plain", [((2, 7, 8, 3), F), ((3, 3, 3, 5), F)], conv(nhwc), tolerance=1e-4),
+            case(
+                "same strided",
+                [((2, 7, 18, 3), F), ((3, 3, 3, 5), F)],
+                conv(nhwc, window_strides=(2, 2), padding=((1, 1), (1, 1))),
+                tolerance=1e-4,
+            ),
+            case(
+                "transposed",
+                [((1, 5, 6, 3), F), ((3, 3, 3, 4), F)],
+                conv(nhwc, lhs_dilation=(2, 2), padding=((2, 2), (2, 1)), window_reversal=(True, False)),
+                tolerance=1e-4,
+            ),
+            case(
+                "grouped",
+                [((2, 4, 7, 20), F), ((6, 2, 3, 3), F)],
+                conv(nchw, feature_group_count=2, rhs_dilation=(1, 2)),
+                tolerance=1e-4,
+            ),
+            case(
+                "batch groups", [((4, 2, 7, 7), F), ((6, 2, 3, 3), F)], conv(nchw, batch_group_count=2), tolerance=1e-4
+            ),
+        ]
+    )
 
 
 def test_gather() -> None:
@@ -279,14 +406,46 @@ def test_gather() -> None:
     del batched
     along = GatherDims((), (1,), (0,), (0,), (1,), 2)
     index = lambda *shape: np.random.default_rng(1).integers(-3, 14, shape)  # noqa: E731
-    check([
-        case("rows", [((11, 40), F), ((5, 1), I)], take(rows, (1, 40)), args=[sample((11, 40), F), index(5, 1).astype(np.int32)]),
-        case("points", [((11, 9), F), ((37, 2), "i64")], take(points, (1, 1)), args=[sample((11, 9), F), index(37, 2)]),
-        case("points ui8", [((11, 9), F), ((37, 2), "ui8")], take(points, (1, 1)), args=[sample((11, 9), F), index(37, 2).astype(np.uint8)]),
-        case("blocks", [((11, 40), F), ((5, 2), I)], take(blocks, (3, 20)), args=[sample((11, 40), F), index(5, 2).astype(np.int32)]),
-        case("along", [((4, 9), F), ((4, 30, 1), I)], take(along, (1, 1)), args=[sample((4, 9), F), index(4, 30, 1).astype(np.int32)]),
-        case("bf16 rows", [((11, 40), "bf16"), ((5, 1), I)], take(rows, (1, 40)), args=[sample((11, 40), "bf16"), index(5, 1).astype(np.int32)]),
-    ])  # fmt: skip
+    check(
+        [
+            case(
+                "rows",
+                [((11, 40), F), ((5, 1), INT)],
+                take(rows, (1, 40)),
+                args=[sample((11, 40), F), index(5, 1).astype(np.int32)],
+            ),
+            case(
+                "points",
+                [((11, 9), F), ((37, 2), "i64")],
+                take(points, (1, 1)),
+                args=[sample((11, 9), F), index(37, 2)],
+            ),
+            case(
+                "points ui8",
+                [((11, 9), F), ((37, 2), "ui8")],
+                take(points, (1, 1)),
+                args=[sample((11, 9), F), index(37, 2).astype(np.uint8)],
+            ),
+            case(
+                "blocks",
+                [((11, 40), F), ((5, 2), INT)],
+                take(blocks, (3, 20)),
+                args=[sample((11, 40), F), index(5, 2).astype(np.int32)],
+            ),
+            case(
+                "along",
+                [((4, 9), F), ((4, 30, 1), INT)],
+                take(along, (1, 1)),
+                args=[sample((4, 9), F), index(4, 30, 1).astype(np.int32)],
+            ),
+            case(
+                "bf16 rows",
+                [((11, 40), "bf16"), ((5, 1), INT)],
+                take(rows, (1, 40)),
+                args=[sample((11, 40), "bf16"), index(5, 1).astype(np.int32)],
+            ),
+        ]
+    )
 
 
 def test_updates() -> None:
@@ -295,8 +454,15 @@ def test_updates() -> None:
 
     def scatter(dims, region, unique=False):  # type: ignore[no-untyped-def]
         return lambda g, x, i, u: g(
-            "scatter", x, i, u, regions=[region], scatter_dimension_numbers=dims, unique_indices=unique, indices_are_sorted=False
-        )  # fmt: skip
+            "scatter",
+            x,
+            i,
+            u,
+            regions=[region],
+            scatter_dimension_numbers=dims,
+            unique_indices=unique,
+            indices_are_sorted=False,
+        )
 
     rows = ScatterDims((1,), (0,), (), (), (0,), 1)
     points = ScatterDims((), (0, 1), (), (), (0, 1), 1)
@@ -304,16 +470,76 @@ def test_updates() -> None:
     index = lambda *shape: np.random.default_rng(1).integers(-3, 14, shape).astype(np.int32)  # noqa: E731
     replace = body([F, F], lambda g, a, b: b)
     at = lambda a, b: [np.asarray(a, np.int32), np.asarray(b, np.int32)]  # noqa: E731
-    check([
-        case("dus", [((9, 40), F), ((3, 20), F), ((), I), ((), I)], dus, args=[sample((9, 40), F), sample((3, 20), F), *at(2, 99)], inplace=1),
-        case("dus rows", [((9, 40), F), ((3, 40), F), ((), I), ((), I)], dus, args=[sample((9, 40), F), sample((3, 40), F), *at(2, 99)], inplace=1),
-        case("dus none", [((9, 40), F), ((0, 40), F), ((), I), ((), I)], dus, args=[sample((9, 40), F), sample((0, 40), F), *at(2, 99)], inplace=1),
-        case("rows add", [((11, 40), F), ((50, 1), I), ((50, 40), F)], scatter(rows, monoid("add", F)), args=[sample((11, 40), F), index(50, 1), sample((50, 40), F)], inplace=1, tolerance=1e-5),
-        case("points max", [((11, 9), F), ((37, 2), I), ((37,), F)], scatter(points, monoid("maximum", F)), args=[sample((11, 9), F), index(37, 2), sample((37,), F)], inplace=1),
-        case("blocks add", [((11, 40), F), ((5, 2), I), ((5, 3, 20), F)], scatter(blocks, monoid("add", F)), args=[sample((11, 40), F), index(5, 2), sample((5, 3, 20), F)], inplace=1, tolerance=1e-5),
-        case("unique replace", [((11, 40), F), ((11, 1), I), ((11, 40), F)], scatter(rows, replace, True), args=[sample((11, 40), F), np.random.default_rng(3).permutation(14)[:11].reshape(11, 1).astype(np.int32), sample((11, 40), F)], inplace=1),
-        case("points i8", [((11, 9), "i8"), ((37, 2), I), ((37,), "i8")], scatter(points, monoid("add", "i8")), args=[sample((11, 9), "i8"), index(37, 2), sample((37,), "i8")], inplace=1),
-    ])  # fmt: skip
+    check(
+        [
+            case(
+                "dus",
+                [((9, 40), F), ((3, 20), F), ((), INT), ((), INT)],
+                dus,
+                args=[sample((9, 40), F), sample((3, 20), F), *at(2, 99)],
+                inplace=1,
+            ),
+            case(
+                "dus rows",
+                [((9, 40), F), ((3, 40), F), ((), INT), ((), INT)],
+                dus,
+                args=[sample((9, 40), F), sample((3, 40), F), *at(2, 99)],
+                inplace=1,
+            ),
+            case(
+                "dus none",
+                [((9, 40), F), ((0, 40), F), ((), INT), ((), INT)],
+                dus,
+                args=[sample((9, 40), F), sample((0, 40), F), *at(2, 99)],
+                inplace=1,
+            ),
+            case(
+                "rows add",
+                [((11, 40), F), ((50, 1), INT), ((50, 40), F)],
+                scatter(rows, monoid("add", F)),
+                args=[sample((11, 40), F), index(50, 1), sample((50, 40), F)],
+                inplace=1,
+                tolerance=1e-5,
+            ),
+            case(
+                "points max",
+                [((11, 9), F), ((37, 2), INT), ((37,), F)],
+                scatter(points, monoid("maximum", F)),
+                args=[sample((11, 9), F), index(37, 2), sample((37,), F)],
+                inplace=1,
+            ),
+            case(
+                "blocks add",
+                [((11, 40), F), ((5, 2), INT), ((5, 3, 20), F)],
+                scatter(blocks, monoid("add", F)),
+                args=[sample((11, 40), F), index(5, 2), sample((5, 3, 20), F)],
+                inplace=1,
+                tolerance=1e-5,
+            ),
+            case(
+                "unique replace",
+                [((11, 40), F), ((11, 1), INT), ((11, 40), F)],
+                scatter(rows, replace, True),
+                args=[
+                    sample((11, 40), F),
+                    np.random.default_rng(3).permutation(14)[:11].reshape(11, 1).astype(np.int32),
+                    sample((11, 40), F),
+                ],
+                inplace=1,
+            ),
+            case(
+                "points i8",
+                [((11, 9), "i8"), ((37, 2), INT), ((37,), "i8")],
+                scatter(points, monoid("add", "i8")),
+                args=[sample((11, 9), "i8"), index(37, 2), sample((37,), "i8")],
+                inplace=1,
+            ),
+        ]
+    )
+
+
+def random_bits(algorithm: str, t: Tensor, k: int):  # type: ignore[no-untyped-def]
+    return lambda g, s: g("rng_bit_generator", s, result=[s.type, t], rng_algorithm=algorithm)[k]
 
 
 def test_random_bits() -> None:
@@ -326,11 +552,12 @@ def test_random_bits() -> None:
                 for k in (0, 1):
                     cases.append(
                         case(
-                            f"{algorithm} {d} {shape} {k}", [((size,), "ui64")],
-                            lambda g, s, a=algorithm, t=Tensor(shape, DTYPES[d]), k=k: g("rng_bit_generator", s, result=[s.type, t], rng_algorithm=a)[k],
+                            f"{algorithm} {d} {shape} {k}",
+                            [((size,), "ui64")],
+                            random_bits(algorithm, Tensor(shape, DTYPES[d]), k),
                             args=[state],
                         )
-                    )  # fmt: skip
+                    )
     check([c for c in cases if c.block.results[0].dtype.name != "f32"])
 
 
@@ -338,24 +565,28 @@ def test_bitcasts() -> None:
     def cast(shape, d):  # type: ignore[no-untyped-def]
         return lambda g, x: g("bitcast_convert", x, result=Tensor(shape, DTYPES[d]))
 
-    check([
-        case("f32 i32", [((3, 20), F)], cast((3, 20), I)),
-        case("f32 ui8", [((3, 20), F)], cast((3, 20, 4), "ui8")),
-        case("ui8 f32", [((3, 20, 4), "ui8")], cast((3, 20), "ui32")),
-        case("i64 bf16", [((20,), "i64")], cast((20, 4), "ui16")),
-        case("c64 i64", [((20,), "complex<f32>")], cast((20,), "i64")),
-        case("ui8 ui4", [((20,), "ui8")], cast((20, 2), "ui4")),
-        case("ui4 ui8", [((20, 2), "ui4")], cast((20,), "ui8")),
-        case("c128 f64", [((20,), "complex<f64>")], cast((20, 2), "f64")),
-        case("f64 c128", [((20, 2), "f64")], cast((20,), "complex<f64>")),
-        case("c128 i32", [((20,), "complex<f64>")], cast((20, 4), "i32")),
-        case("ui8 c64", [((20, 8), "ui8")], cast((20,), "complex<f32>")),
-    ])  # fmt: skip
+    check(
+        [
+            case("f32 i32", [((3, 20), F)], cast((3, 20), INT)),
+            case("f32 ui8", [((3, 20), F)], cast((3, 20, 4), "ui8")),
+            case("ui8 f32", [((3, 20, 4), "ui8")], cast((3, 20), "ui32")),
+            case("i64 bf16", [((20,), "i64")], cast((20, 4), "ui16")),
+            case("c64 i64", [((20,), "complex<f32>")], cast((20,), "i64")),
+            case("ui8 ui4", [((20,), "ui8")], cast((20, 2), "ui4")),
+            case("ui4 ui8", [((20, 2), "ui4")], cast((20,), "ui8")),
+            case("c128 f64", [((20,), "complex<f64>")], cast((20, 2), "f64")),
+            case("f64 c128", [((20, 2), "f64")], cast((20,), "complex<f64>")),
+            case("c128 i32", [((20,), "complex<f64>")], cast((20, 4), "i32")),
+            case("ui8 c64", [((20, 8), "ui8")], cast((20,), "complex<f32>")),
+        ]
+    )
 
 
 def test_map_and_barrier() -> None:
     def both(g, x, y):  # type: ignore[no-untyped-def]
-        mapped = g("map", x, y, dimensions=(0,), regions=[body([F, F], lambda g, a, b: g("subtract", g("multiply", a, b), b))])
+        mapped = g(
+            "map", x, y, dimensions=(0,), regions=[body([F, F], lambda g, a, b: g("subtract", g("multiply", a, b), b))]
+        )
         return g("optimization_barrier", mapped)
 
     check([case("map", [((45,), F), ((45,), F)], both)])

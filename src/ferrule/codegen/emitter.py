@@ -161,7 +161,7 @@ class Emitter:
             limit = 1 << (dtype.bits if unsigned else dtype.bits - 1)
             low, high = (0 if unsigned else -limit), limit
         elif unsigned:
-            top = em.b.splat(V("i64", str((1 << 62))), em.width)
+            top = em.b.splat(V("i64", str(1 << 62)), em.width)
             name = f"llvm.umin.{'i64' if em.width == 1 else f'v{em.width}i64'}"
             lanes, low, high = self.b.call(lanes.type, name, lanes, top), 0, (1 << 62) + 1
         else:

@@ -1,8 +1,8 @@
 """Index arithmetic of kernels.
 
-An `Index` is one component of an element's index for all lanes of a vector at once: lane l has `base + l * step` with a
-scalar base. Where lanes do not advance evenly (the rows of a reshaped array, indices read from memory) the component is a
-vector with one i64 per lane and `step` is None. Ranges and alignment are known at compile time, so that divisions,
+An `Index` is one component of an element's index for all lanes of a vector at once: lane l has `base + l * step` with
+a scalar base. Where lanes do not advance evenly (the rows of a reshaped array, indices read from memory) the component
+is a vector with one i64 per lane and `step` is None. Ranges and alignment are known at compile time, so that divisions,
 remainders and comparisons fold away or stay the same in all lanes wherever possible.
 
 A `Part` is an index component not computed yet: (of // stride) % size. Flattening the parts of one index into an offset
@@ -323,8 +323,9 @@ class Indexer:
                 continue
             if found and isinstance(component, Part):
                 last, inner = found[-1]
-                joins = isinstance(last, Part) and last.of == component.of
-                if joins and last.stride * last.size == component.stride and inner * last.size == stride:
+                same = isinstance(last, Part) and last.of == component.of
+                if same and last.stride * last.size == component.stride and inner * last.size == stride:  # type: ignore[union-attr]
+                    assert isinstance(last, Part)
                     found[-1] = (self.part(last.of, last.stride, last.size * component.size), inner)
                     continue
             found.append((component, stride))

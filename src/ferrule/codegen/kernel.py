@@ -19,7 +19,7 @@ import numpy as np
 from ferrule.codegen import loop, scan, update
 from ferrule.codegen.emitter import Family
 from ferrule.codegen.llvm import Builder, V
-from ferrule.ir import Block, Value
+from ferrule.ir import Block, Value, tensor
 from ferrule.ops import OPS
 from ferrule.targets.cpu import Machine
 
@@ -70,9 +70,7 @@ def emit_comparator(block: Block, symbol: str, machine: Machine) -> Kernel:
     return Kernel(symbol, b.finish(), b.declares, b.globals)
 
 
-def _start(
-    args: list[Value], results: list[Value], symbol: str, machine: Machine
-) -> tuple[Family, list[V]]:
+def _start(args: list[Value], results: list[Value], symbol: str, machine: Machine) -> tuple[Family, list[V]]:
     b = Builder(symbol, "void", ["ptr", "i64", "i64"])
     pointers = []
     for i in range(len(args) + len(results)):
@@ -95,12 +93,14 @@ def work(block: Block) -> tuple[float, float]:
     """Estimates of the floating-point operations and the bytes moved."""
     flops = 0.0
     for op in block.ops:
-        size = max(v.type.size for v in (*op.operands, *op.results)) if op.regions else op.results[0].type.size  # type: ignore[union-attr]
+        size: float = tensor(op.results[0]).size
+        if op.regions:
+            size = max(tensor(v).size for v in (*op.operands, *op.results))
         per = OPS[op.name].flops if op.name in OPS else 1.0
         if op.name in ("dot_general", "convolution"):
-            size = size * op.operands[1].type.size ** 0.5  # type: ignore[union-attr]
+            size *= tensor(op.operands[1]).size ** 0.5
         flops += per * size
-    nbytes = sum(v.type.nbytes for v in (*block.args, *block.results))  # type: ignore[union-attr]
+    nbytes = sum(tensor(v).nbytes for v in (*block.args, *block.results))
     return flops, float(nbytes)
 
 

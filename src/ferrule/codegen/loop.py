@@ -1,7 +1,7 @@
 """The loop schedule: results of one shape, every element computed by its expression.
 
-Dimensions that every access treats alike are joined (a chain of elementwise ops becomes one flat loop). The innermost of
-the joined dimensions runs in vector lanes; the others, and pieces of the innermost where it is long, are the grid.
+Dimensions that every access treats alike are joined (a chain of elementwise ops becomes one flat loop). The innermost
+of the joined dimensions runs in vector lanes; the others, and pieces of the innermost where it is long, are the grid.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from ferrule.codegen.lanes import bits_of
 from ferrule.codegen.llvm import V, i64
 from ferrule.codegen.reduce import runs_along_lanes
 from ferrule.codegen.runs import loops
-from ferrule.codegen.tiles import crossing, tiles
 from ferrule.codegen.scalar import compute_type
+from ferrule.codegen.tiles import crossing, tiles
 from ferrule.errors import Internal
 from ferrule.ir import Block
 from ferrule.ops import OPS
@@ -33,9 +33,7 @@ ROWS = 256
 Body = Callable[[Emitter, Sequence[Component]], None]
 
 
-def emit(
-    family: Family, block: Block, outputs: Sequence[V], begin: V, end: V, nanoseconds: float
-) -> tuple[int, int]:
+def emit(family: Family, block: Block, outputs: Sequence[V], begin: V, end: V, nanoseconds: float) -> tuple[int, int]:
     """Writes the loops; gives the grid and the grain. `nanoseconds` estimates the work of the whole grid."""
     shape = block.results[0].shape
     if any(r.shape != shape for r in block.results):
@@ -99,9 +97,7 @@ def nest(
     return rows * pieces
 
 
-def span(
-    family: Family, width: int, first: Index, last: V, size: int, body: Callable[[Emitter, Index], None]
-) -> None:
+def span(family: Family, width: int, first: Index, last: V, size: int, body: Callable[[Emitter, Index], None]) -> None:
     """`body(emitter, index)` for index in [first, last), in vectors of `width` lanes, then the rest.
 
     `first` is a multiple of the width. `size` is the upper bound of `last`; when it is a multiple of the width, `last`

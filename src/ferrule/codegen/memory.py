@@ -1,4 +1,4 @@
-"""Loads and stores of lanes: contiguous, reversed, the same address in all lanes, or an address per lane; masked or not.
+"""Loads and stores of lanes: contiguous, reversed, one address for all, or an address per lane; masked or not.
 
 What is read and written here is the *storage* type of an element: an integer of the element's size for booleans,
 integers and narrow floats, else the LLVM type itself. A complex number is two storage values next to each other.

@@ -29,7 +29,9 @@ def _target(machine: Machine) -> llvm.TargetMachine:
     )
 
 
-def module_text(functions: Sequence[str], declares: Mapping[str, str], constants: Mapping[str, str], triple: str) -> str:
+def module_text(
+    functions: Sequence[str], declares: Mapping[str, str], constants: Mapping[str, str], triple: str
+) -> str:
     """The text of a module that holds these functions."""
     parts = [f'target triple = "{triple}"', *constants.values(), *declares.values(), *functions]
     return "\n".join(parts) + "\n"

@@ -79,9 +79,7 @@ def convolution_element(em: Emitter, op: Op, index: Key, attrs: tuple[tuple, tup
         for i, w in enumerate(at[:-1]):
             d, size = dims.input_spatial_dimensions[i], x[dims.input_spatial_dimensions[i]]
             tap[dims.kernel_spatial_dimensions[i]] = em.ix.sub(em.ix.number(window[i] - 1), w) if reversal[i] else w
-            spot = em.ix.add(
-                em.ix.mul(index[dims.output_spatial_dimensions[i]], strides[i]), em.ix.mul(w, dilation[i])
-            )
+            spot = em.ix.add(em.ix.mul(index[dims.output_spatial_dimensions[i]], strides[i]), em.ix.mul(w, dilation[i]))
             spot = em.ix.sub(spot, padding[i][0])
             inside = em.ix.both(inside, em.ix.inside(spot, 0, (size - 1) * base[i] + 1))
             spot, rest = em.ix.divmod(spot, base[i])

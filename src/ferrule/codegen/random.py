@@ -8,7 +8,7 @@ from math import prod
 from ferrule.codegen.emitter import Emitter, Key, Lanes
 from ferrule.codegen.index import Component
 from ferrule.codegen.lanes import Num
-from ferrule.ir import Op
+from ferrule.ir import Op, tensor
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _WEYL = (0x9E3779B9, 0xBB67AE85)
@@ -63,16 +63,15 @@ def _halves(shape: Sequence[int]) -> tuple[tuple[int, ...], int]:
 
 def _counts(op: Op) -> int:
     """How many counters the op consumes."""
-    out = op.results[1].type
+    out = tensor(op.results[1])
     if op.attrs.get("rng_algorithm", "DEFAULT") != "THREE_FRY":
-        return -(-(out.size * (2 if out.dtype.bits == 64 else 1)) // 4)  # type: ignore[union-attr]
-    return out.size if out.dtype.bits == 64 else prod(_halves(out.shape)[0])  # type: ignore[union-attr]
+        return -(-(out.size * (2 if out.dtype.bits == 64 else 1)) // 4)
+    return out.size if out.dtype.bits == 64 else prod(_halves(out.shape)[0])
 
 
 def bits_element(em: Emitter, op: Op, index: Key) -> Lanes:
     """The bits at `index`."""
-    out = op.results[1].type
-    dtype, shape = out.dtype, out.shape  # type: ignore[union-attr]
+    dtype, shape = op.results[1].dtype, op.results[1].shape
     if op.attrs.get("rng_algorithm", "DEFAULT") == "THREE_FRY":
         raw = _threefry_bits(em, op, index, shape, dtype.bits)
     else:

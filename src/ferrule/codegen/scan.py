@@ -46,9 +46,7 @@ def direction(op: Op) -> tuple[int, bool] | None:
     return axis, tuple(padding[axis]) == (0, reach)
 
 
-def emit(
-    family: Family, block: Block, outputs: Sequence[V], begin: V, end: V, nanoseconds: float
-) -> tuple[int, int]:
+def emit(family: Family, block: Block, outputs: Sequence[V], begin: V, end: V, nanoseconds: float) -> tuple[int, int]:
     """Writes the loops; gives the grid and the grain."""
     root = block.results[0].op
     assert root is not None

@@ -79,7 +79,12 @@ def tiles(
                     family.tile = None
 
             def strip(y: V, _: list[V]) -> list[V]:
-                b.loop(left.base, whole_lanes.base, width, [], lambda x, _: [square(y, x)] and [], "squares")
+
+                def one(x: V, _: list[V]) -> list[V]:
+                    square(y, x)
+                    return []
+
+                b.loop(left.base, whole_lanes.base, width, [], one, "squares")
                 return []
 
             b.loop(top.base, whole_rows.base, width, [], strip, "strips")
@@ -108,6 +113,3 @@ def tiles(
 
     b.loop(begin, end, 1, [], iteration, "grid")
     return prod(others) * down * right
-
-
-

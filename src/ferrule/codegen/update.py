@@ -1,7 +1,7 @@
 """The update schedule: dynamic_update_slice and scatter in place.
 
-The result's buffer holds operand 0's content already; only what the update touches is read and written. The update is an
-element expression like any other.
+The result's buffer holds operand 0's content already; only what the update touches is read and written. The update is
+an element expression like any other.
 """
 
 from __future__ import annotations
@@ -17,9 +17,7 @@ from ferrule.codegen.runs import joined
 from ferrule.ir import Block, Op, ScatterDims
 
 
-def emit(
-    family: Family, block: Block, outputs: Sequence[V], begin: V, end: V, nanoseconds: float
-) -> tuple[int, int]:
+def emit(family: Family, block: Block, outputs: Sequence[V], begin: V, end: V, nanoseconds: float) -> tuple[int, int]:
     """Writes the loops; gives the grid and the grain."""
     root = block.results[0].op
     assert root is not None

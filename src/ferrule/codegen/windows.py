@@ -107,7 +107,7 @@ def scattered_element(em: Emitter, op: Op, index: Key, attrs: Window) -> Lanes:
             mine = em.ix.flatten(at_window, window)
             chosen = selected(place)
             value = em.s.convert(source.dtype, dtype, em.value(source, place))
-            here = em.b.compare("icmp eq", chosen, em.ix.lanes(mine))
+            here = em.s.compare("EQ", i64, chosen, em.ix.lanes(mine))
             (new,) = em.inline(op.regions[1], [carried[0], value])
             return em.s.select(here, new, carried[0])
 
@@ -123,7 +123,7 @@ def scattered_element(em: Emitter, op: Op, index: Key, attrs: Window) -> Lanes:
             def compare() -> Lanes:
                 value = em.value(x, spot)
                 (keep,) = em.inline(op.regions[0], [best, value])
-                none = em.b.compare("icmp slt", chosen, em.s.const(i64, 0))
+                none = em.s.compare("LT", i64, chosen, em.s.const(i64, 0))
                 take = em.s.or_(i1, none, em.s.not_(i1, keep))
                 position = em.ix.lanes(em.ix.flatten(at, window))
                 return (em.s.select(take, value, best), em.s.select(take, position, chosen))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ferrule.codegen.llvm import V
 from ferrule.ir import Op, Tensor, Type
 from ferrule.ir.types import DTYPES, DType, c64, c128, f32, f64, i64
 from ferrule.ops import numerics as n
@@ -17,7 +18,6 @@ from ferrule.ops.samples import FLOATS, INTS, UINTS, Sample, corners, data, dtyp
 if TYPE_CHECKING:
     from ferrule.codegen.emitter import Emitter, Key
     from ferrule.codegen.index import Component
-    from ferrule.codegen.llvm import V
     from ferrule.codegen.scalar import Lane, Scalars
 
 
@@ -167,11 +167,14 @@ def _piece(em: Emitter, source: DType, target: DType, a: Lane, which: Component)
     if source.is_complex:
         per = source.bits // _width(target)
         part, rest = em.ix.divmod(which, per)
-        halves = [a[i] if per == 1 else _piece(em, source.part, target, a[i], rest) for i in (0, 1)]  # type: ignore[arg-type]
-        if per == 1:
-            halves = [em.s.bitcast(source.part, target, h) for h in halves]
+        assert not isinstance(a, V)
+        re, im = (
+            _piece(em, source.part, target, x, rest) if per > 1 else em.s.bitcast(source.part, target, x) for x in a
+        )
         first = em.ix.is_zero(part)
-        return em.s.select(first, *halves) if not isinstance(first, bool) else halves[not first]
+        if isinstance(first, bool):
+            return re if first else im
+        return em.s.select(first, re, im)
     width = _width(target)
     wide, narrow = _bits(_width(source)), _bits(width)
     place = em.s.convert(i64, wide, em.ix.lanes(em.ix.mul(which, width)))
