@@ -1,5 +1,6 @@
-// The XLA FFI ABI (version 0.3): structures that handlers compiled against XLA's own header expect, field by field as
-// published in XLA's ffi/api/c_api.h. The static assertions hold the layout.
+// The XLA FFI ABI (versions 0.3 of jaxlib 0.10 to 0.5 of jaxlib 0.12; each appends to the one before): structures that
+// handlers compiled against XLA's own header expect, field by field as published in XLA's ffi/api/c_api.h. The static
+// assertions hold the layout.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +8,7 @@
 
 namespace ferrule::ffi {
 
-inline constexpr int kApiMajor = 0, kApiMinor = 3;
+inline constexpr int kApiMajor = 0, kApiMinor = 5;
 
 enum DataType : int32_t {
   kTypeINVALID = 0,
@@ -364,6 +365,23 @@ struct DeviceOrdinal_Get_Args {
 static_assert(sizeof(DeviceOrdinal_Get_Args) == 32);
 inline constexpr size_t kDeviceOrdinalGetArgsSize = 28;
 
+struct FindExtension_Args {
+  size_t struct_size;
+  Extension_Base* extension_start;
+  ExecutionContext* ctx;
+  int64_t extension_type;
+  const void* extension;
+};
+static_assert(sizeof(FindExtension_Args) == 40);
+
+struct CustomOptions_Get_Args {
+  size_t struct_size;
+  Extension_Base* extension_start;
+  ExecutionContext* ctx;
+  const Attrs* attrs;
+};
+static_assert(sizeof(CustomOptions_Get_Args) == 32);
+
 struct Metadata {
   size_t struct_size;
   Api_Version api_version;
@@ -403,8 +421,10 @@ struct Api {
   Error* (*Future_SetError)(Future_SetError_Args* args);
   Error* (*RunId_Get)(RunId_Get_Args* args);
   Error* (*DeviceOrdinal_Get)(DeviceOrdinal_Get_Args* args);
+  Error* (*InvokeContext_FindExtension)(FindExtension_Args* args);  // since 0.4
+  Error* (*CustomOptions_Get)(CustomOptions_Get_Args* args);        // since 0.5
 };
-static_assert(sizeof(Api) == 192);
-inline constexpr size_t kApiSize = 192;
+static_assert(sizeof(Api) == 208);
+inline constexpr size_t kApiSize = 208;
 
 }  // namespace ferrule::ffi

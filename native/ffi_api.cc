@@ -1,6 +1,8 @@
 // The functions that FFI handlers call back.
 #include <algorithm>
+#include <cstddef>
 #include <cstdlib>
+#include <cstring>
 #include <string>
 
 #include "ffi_abi.h"
@@ -19,14 +21,28 @@ Error* CreateError(Error_Create_Args* args) {
   return new Error{Status(code, args->message ? args->message : "")};
 }
 
-void GetErrorMessage(Error_GetMessage_Args* args) { args->message = args->error->status.message().c_str(); }
+// Since version 0.4 the caller may want the code, too.
+struct ErrorDetailsArgs {
+  Error_GetMessage_Args message;
+  int32_t errc;
+};
+
+void GetErrorMessage(Error_GetMessage_Args* args) {
+  args->message = args->error->status.message().c_str();
+  if (args->struct_size >= offsetof(ErrorDetailsArgs, errc) + sizeof(int32_t))
+    reinterpret_cast<ErrorDetailsArgs*>(args)->errc = static_cast<int32_t>(args->error->status.code());
+}
 
 void DestroyError(Error_Destroy_Args* args) { delete args->error; }
 
 Error* RegisterHandler(Handler_Register_Args* args) {
   const Handler_Bundle& bundle = args->bundle;
+  // Version 0.4 put a fifth function (for command buffers, which a CPU has not) between the bundle and the traits.
+  uint32_t traits = args->traits;
+  if (args->struct_size >= offsetof(Handler_Register_Args, traits) + sizeof(void*) + sizeof traits)
+    std::memcpy(&traits, reinterpret_cast<char*>(&args->traits) + sizeof(void*), sizeof traits);
   FfiHandler handler{reinterpret_cast<void*>(bundle.instantiate), reinterpret_cast<void*>(bundle.prepare),
-                     reinterpret_cast<void*>(bundle.initialize), reinterpret_cast<void*>(bundle.execute), args->traits};
+                     reinterpret_cast<void*>(bundle.initialize), reinterpret_cast<void*>(bundle.execute), traits};
   return MakeError(RegisterFfiHandler(Text(args->name), Text(args->platform), handler));
 }
 
@@ -160,6 +176,18 @@ Error* GetDeviceOrdinal(DeviceOrdinal_Get_Args* args) {
   return nullptr;
 }
 
+// No extensions and no options of one execution are offered: the answers are "none".
+Error* FindExtension(FindExtension_Args* args) {
+  args->extension = nullptr;
+  return nullptr;
+}
+
+Error* GetCustomOptions(CustomOptions_Get_Args* args) {
+  static const Attrs none = {kAttrsSize, nullptr, 0, nullptr, nullptr, nullptr};
+  args->attrs = &none;
+  return nullptr;
+}
+
 }  // namespace
 
 State::~State() {
@@ -202,6 +230,8 @@ const Api& TheApi() {
       .Future_SetError = SetError,
       .RunId_Get = GetRunId,
       .DeviceOrdinal_Get = GetDeviceOrdinal,
+      .InvokeContext_FindExtension = FindExtension,
+      .CustomOptions_Get = GetCustomOptions,
   };
   return api;
 }

@@ -6,7 +6,7 @@ import ctypes
 import logging
 from typing import Any
 
-from ferrule.errors import InvalidArgument, Unsupported
+from ferrule.errors import FerruleError, InvalidArgument, Unsupported
 from ferrule.native import library
 
 logger = logging.getLogger("ferrule.jax")
@@ -28,9 +28,9 @@ def register(name: str) -> None:
             if version == API_VERSION:
                 register_handler(target, capsule)
         xla_client.register_custom_call_handler(name, _handler)
-    except (AttributeError, ImportError, KeyError, TypeError) as error:
+    except (AttributeError, ImportError, KeyError, TypeError, FerruleError) as error:
         logger.warning(
-            "JAX %s has changed its custom calls (%s): jax.numpy.linalg and jax.ffi do not work on platform %r",
+            "the custom calls of JAX %s cannot be used (%s): jax.numpy.linalg and jax.ffi do not work on platform %r",
             *(jax.__version__, error, name),
         )
 
