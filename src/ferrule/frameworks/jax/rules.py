@@ -19,6 +19,7 @@ not taken, because the default is as good or better here:
     debug_callback, debug_print     own rules, see callbacks.py
 own:
     approx_top_k                    the default is a custom call that only XLA's own passes replace; we answer exactly
+    logistic, erfc, erf_inv, …      the default takes them apart; see functions.py
 """
 
 from __future__ import annotations
@@ -34,6 +35,13 @@ TAKEN = frozenset(
         *("householder_product", "ormqr", "tridiagonal_solve", "conv_general_dilated"),
     }
 )
+# Decided against, see above; a test watches that JAX has no others.
+LEFT = frozenset(
+    {
+        *("cholesky", "triangular_solve", "dot_general", "select_and_scatter_add", "threefry2x32", "random_gamma"),
+        *("debug_callback", "debug_print"),
+    }
+)
 
 
 def register(name: str) -> None:
@@ -41,6 +49,9 @@ def register(name: str) -> None:
     import jax
     from jax._src.interpreters import mlir
 
+    from ferrule.frameworks.jax import functions
+
+    functions.register(name)
     found: set[str] = set()
     try:
         import jax._src.lax.linalg  # noqa: F401  (registers the rules that we look for)

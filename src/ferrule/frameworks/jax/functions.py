@@ -1,0 +1,66 @@
+"""Mathematical functions that JAX would take apart, although Ferrule computes each in one expression.
+
+JAX lowers `logistic` to 1 / (1 + exp(-x)), and jaxlib rewrites erfc, erf_inv, lgamma and digamma to long polynomials before
+a plugin sees the program. On Ferrule's platforms `logistic` stays the StableHLO op, and the others become composites: a
+name that Ferrule knows, with JAX's own formula beside it for anyone who does not.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+logger = logging.getLogger("ferrule.jax")
+
+COMPOSITES = ("erfc", "erf_inv", "lgamma", "digamma")
+
+
+def register(name: str) -> None:
+    """Registers the rules for a platform."""
+    from jax._src.interpreters import mlir
+
+    import jax
+
+    try:
+        from jax._src.lax import lax, special
+
+        for op in COMPOSITES:
+            primitive = getattr(special, f"{op}_p")
+            mlir.register_lowering(primitive, partial(_composite, op, mlir._lowerings[primitive].rule), platform=name)
+        mlir.register_lowering(lax.logistic_p, _logistic, platform=name)
+    except (AttributeError, ImportError, KeyError, TypeError) as error:
+        # Nothing is lost but speed and a few ulp: JAX's formulas are made of ops that Ferrule has.
+        logger.info("JAX %s keeps its mathematical functions elsewhere: %s", jax.__version__, error)
+
+
+def _logistic(ctx: Any, x: Any, accuracy: Any = None) -> Any:
+    from jax._src.interpreters import mlir
+    from jaxlib.mlir.dialects import stablehlo
+
+    return [mlir.lower_with_sharding_in_types(ctx, stablehlo.logistic(x), ctx.avals_out[0])]
+
+
+def _composite(name: str, formula: Callable[..., Any], ctx: Any, *args: Any, **params: Any) -> Any:
+    """The op by name; its decomposition is a private function that holds what JAX's default rule writes."""
+    from jax._src.interpreters import mlir
+    from jaxlib.mlir import ir
+    from jaxlib.mlir.dialects import func, stablehlo
+
+    module = ctx.module_context
+    result = mlir.aval_to_ir_type(module, ctx.avals_out[0])
+    signature = ir.FunctionType.get([a.type for a in args], [result])
+    function = func.FuncOp(f"{name}.formula", signature, ip=module.ip)
+    function.attributes["sym_visibility"] = ir.StringAttr.get("private")
+    symbol = module.symbol_table.insert(function)
+    block = function.add_entry_block()
+    with ir.InsertionPoint(block):
+        func.ReturnOp(mlir.flatten_ir_values(formula(ctx, *block.arguments, **params)))
+    op = stablehlo.CompositeOp(
+        [result],
+        list(args),
+        name=ir.StringAttr.get(f"chlo.{name}"),
+        decomposition=ir.FlatSymbolRefAttr.get(symbol.value),
+    )
+    return [mlir.lower_with_sharding_in_types(ctx, op.results[0], ctx.avals_out[0])]
