@@ -45,3 +45,27 @@ def test_cpu(name: str) -> None:
         except AssertionError as error:
             wrong.append(str(error))
     assert not wrong, f"{len(wrong)} of {len(chosen)} samples\n" + "\n".join(wrong[:5])
+
+
+def test_comparators_that_differ_in_a_constant() -> None:
+    """Equal code is compiled once; a constant inside a comparator is part of what must be equal."""
+    x = np.arange(8, dtype=np.float32)
+    sorts = "".join(
+        f"""
+        %s{n} = "stablehlo.sort"(%x) ({{
+        ^bb0(%a{n}: tensor<f32>, %b{n}: tensor<f32>):
+          %c{n} = stablehlo.constant dense<{c}> : tensor<f32>
+          %d{n} = stablehlo.subtract %a{n}, %c{n} : tensor<f32>
+          %e{n} = stablehlo.subtract %b{n}, %c{n} : tensor<f32>
+          %f{n} = stablehlo.abs %d{n} : tensor<f32>
+          %g{n} = stablehlo.abs %e{n} : tensor<f32>
+          %h{n} = stablehlo.compare LT, %f{n}, %g{n} : (tensor<f32>, tensor<f32>) -> tensor<i1>
+          stablehlo.return %h{n} : tensor<i1>
+        }}) {{dimension = 0 : i64, is_stable = true}} : (tensor<8xf32>) -> tensor<8xf32>"""
+        for n, c in enumerate((1.0, 5.0))
+    )
+    pair = "tensor<8xf32>, tensor<8xf32>"
+    program = f"module {{ func.func @main(%x: tensor<8xf32>) -> ({pair}) {{{sorts}\n return %s0, %s1 : {pair}\n}} }}"
+    first, second = ferrule.compile(program)(x)
+    assert np.array_equal(first, sorted(x, key=lambda v: abs(v - 1)))
+    assert np.array_equal(second, sorted(x, key=lambda v: abs(v - 5)))

@@ -10,6 +10,8 @@ from ferrule.ir.printer import print_op
 
 # Ops of the compiler's own, whose result types are what the pass that made them states.
 _STATED = {"library"}
+# A kernel is a function of its operands: its region may read nothing from outside.
+_ISOLATED = {"fusion"}
 
 
 def verify(block: Block, stage: str) -> None:
@@ -48,7 +50,7 @@ def _verify(block: Block, outer: set[Value], stage: str, everywhere: set[Value])
             if result.op is not op or result.index != number:
                 raise _fail(stage, f"result {number} belongs to another op", op)
         for region in op.regions:
-            _verify(region, visible, stage, everywhere)
+            _verify(region, set() if op.name in _ISOLATED else visible, stage, everywhere)
         if op.name not in _STATED:
             _check_types(op, lookup(op).infer, stage)
         _define(op.results, visible, everywhere, stage, op)

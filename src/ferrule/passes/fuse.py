@@ -19,7 +19,8 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 
-from ferrule.ir import Block, Op, Tensor, Value, rewrite
+from ferrule.errors import Unsupported
+from ferrule.ir import Block, Op, Tensor, Value, inline, rewrite
 from ferrule.ops import OPS
 from ferrule.passes.simplify import has_effects, splat
 
@@ -53,6 +54,23 @@ def fuse(block: Block) -> Block:
 
 def _fuse(block: Block, outer: dict[Value, Value]) -> Block:
     return _Fuser(block, outer).run()
+
+
+def _closed(region: Block, op: Op) -> Block:
+    """A copy of a library call's region (a comparator) that holds the constants that it reads; it becomes a function."""
+    out = Block(a.type for a in region.args)
+    env: dict[Value, Value] = {}
+    for value in region.free():
+        if value.op is None or value.op.name != "constant":
+            raise Unsupported(
+                f"the region of a {op.attrs['target']!r} call uses a value from outside that is no constant",
+                where=op.loc,
+                why="the library runs it as a function of its arguments",
+                fix="pass the value as one more operand",
+            )
+        env[value] = out.add("constant", [], [value.type], value.op.attrs, (), value.op.loc).result
+    out.results = inline(out, region, out.args, env)
+    return out
 
 
 def _inline_constant(value: Value) -> bool:
@@ -345,7 +363,7 @@ class _Fuser:
         if op.name == "constant" and _inline_constant(op.result):
             return
         operands = [self._get(out, v) for v in op.operands]
-        regions = [r if op.name == "library" else _fuse(r, self.env) for r in op.regions]
+        regions = [_closed(r, op) if op.name == "library" else _fuse(r, self.env) for r in op.regions]
         new = out.add(op.name, operands, [r.type for r in op.results], op.attrs, regions, op.loc)
         self.env.update(zip(op.results, new.results, strict=True))
 
