@@ -297,6 +297,7 @@ FORMULAS: dict[str, Formula] = {
     "logistic": logistic,
     "sine": sin,
     "cosine": cos,
+    "lgamma": lambda x: call_libm("lgamma", x.f64()).f32(),
     "digamma": lambda x: digamma(x.f64(), wide.log, wide.tan).f32(),
     **{f.__name__: f for f in (tan, tanh, sinh, cosh, asin, acos, atan, asinh, acosh, atanh)},
     **{f.__name__: f for f in (cbrt, rsqrt, erf, erfc, erf_inv, power, atan2, remainder)},

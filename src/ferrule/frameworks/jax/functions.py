@@ -1,6 +1,6 @@
 """Mathematical functions that JAX would take apart, although Ferrule computes each in one expression.
 
-JAX lowers `logistic` to 1 / (1 + exp(-x)), and jaxlib rewrites erfc, erf_inv, lgamma and digamma to long polynomials before
+JAX lowers `logistic` to 1 / (1 + exp(-x)), and jaxlib rewrites erfc, erf_inv, lgamma and digamma to long sums before
 a plugin sees the program. On Ferrule's platforms `logistic` stays the StableHLO op, and the others become composites: a
 name that Ferrule knows, with JAX's own formula beside it for anyone who does not.
 """
