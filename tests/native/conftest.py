@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import importlib.util
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,16 +10,8 @@ import llvmlite.binding as llvm
 import numpy as np
 import pytest
 
+from ferrule.native import library_path
 from ferrule.program import Program
-
-
-def _library_path() -> Path | None:
-    if path := os.environ.get("FERRULE_LIBRARY"):
-        return Path(path)
-    spec = importlib.util.find_spec("ferrule")
-    folder = Path(spec.origin).parent if spec and spec.origin else None
-    found = folder / "libferrule.so" if folder else None
-    return found if found and found.exists() else None
 
 
 class Native:
@@ -80,10 +70,7 @@ class Loaded:
 
 @pytest.fixture(scope="session")
 def native() -> Native:
-    path = _library_path()
-    if path is None:
-        pytest.skip("libferrule.so is not built; set FERRULE_LIBRARY to its path")
-    return Native(path)
+    return Native(Path(library_path()))
 
 
 @pytest.fixture(scope="session")

@@ -154,10 +154,8 @@ def _emit(
     handle = callbacks.Handle(_checked(run, tuple(ctx.avals_out)), name)
     # The executable holds the handle, and with it the function; and JAX does not put it into the persistent cache.
     ctx.module_context.add_host_callback(handle)
-    types = mlir.flatten_ir_types(
-        [mlir.aval_to_ir_type(*_module_context(ctx), aval) for aval in ctx.avals_out]  # one type each
-    )
-    operands = mlir.flatten_ir_values(args)
+    types = [mlir.aval_to_ir_type(*_module_context(ctx), aval) for aval in ctx.avals_out]
+    operands = list(args)
     if token is not None:
         types, operands = [hlo.TokenType.get(), *types], [token, *operands]
     call = mlir.custom_call(

@@ -1,0 +1,127 @@
+"""What JAX keeps behind lists of known platforms: donation, compilation cache, DLPack, FFI."""
+
+from __future__ import annotations
+
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.experimental import serialize_executable
+
+import ferrule
+from ferrule.frameworks.jax import rules
+
+pytestmark = pytest.mark.usefixtures("device")
+
+
+def test_donation_reuses_memory():
+    f = jax.jit(lambda x: x * 2, donate_argnums=0)
+    x = jnp.arange(1000.0) + 0
+    address = x.unsafe_buffer_pointer()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        y = f(x)
+    assert x.is_deleted() and y.unsafe_buffer_pointer() == address
+    with pytest.raises((RuntimeError, ValueError), match="deleted|donated"):
+        np.asarray(x)
+    np.testing.assert_array_equal(y, np.arange(1000.0) * 2)
+
+
+CACHED = """
+import jax, jax.numpy as jnp
+events = []
+jax.monitoring.register_event_listener(lambda name, **kw: events.append(name))
+f = jax.jit(lambda x: jnp.tanh(x) @ x)
+print(float(f(jnp.ones((8, 8)))[0, 0]))
+print(sum("cache_hits" in e for e in events), sum("cache_misses" in e for e in events))
+"""
+
+
+def test_compilation_cache(python, tmp_path):
+    start = "import ferrule.frameworks.jax as f; f.initialize()\n"
+    variables = {
+        "JAX_PLATFORMS": "ferrule",
+        "JAX_COMPILATION_CACHE_DIR": str(tmp_path),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+    }
+    first, second = (python(start + CACHED, **variables) for _ in range(2))
+    value, counts = first.stdout.split("\n")[:2]
+    assert counts.startswith("0 ") and counts != "0 0", first.stderr
+    again, hits = second.stdout.split("\n")[:2]
+    assert again == value
+    assert hits.endswith(" 0") and hits != "0 0", second.stderr
+
+
+def test_serialized_executable():
+    f = jax.jit(lambda x: jnp.linalg.eigvalsh(x @ x.T))
+    x = jnp.asarray(np.random.default_rng(0).standard_normal((4, 4)), jnp.float32)
+    saved = serialize_executable.serialize(f.lower(x).compile())
+    loaded = serialize_executable.deserialize_and_load(*saved, backend="ferrule")
+    np.testing.assert_array_equal(loaded(x), f(x))
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int8", "uint16", "int32", "float16", "float32", "complex64"])
+def test_dlpack_to_numpy(dtype):
+    x = jnp.arange(6).reshape(2, 3).astype(dtype)
+    y = np.from_dlpack(x)
+    assert y.dtype == x.dtype
+    np.testing.assert_array_equal(y, np.asarray(x))
+    assert y.__array_interface__["data"][0] == x.unsafe_buffer_pointer()
+
+
+def test_dlpack_keeps_the_memory():
+    y = np.from_dlpack(jnp.arange(1000.0) + 1)
+    others = [jnp.zeros(1000) + i for i in range(10)]
+    np.testing.assert_array_equal(y, np.arange(1000.0) + 1)
+    del others
+
+
+def test_dlpack_between_platforms(device):
+    host = np.arange(8, dtype=np.float32)
+    x = jax.dlpack.from_dlpack(host, device=device)
+    assert x.devices() == {device}
+    on_cpu = jax.dlpack.from_dlpack(x)
+    np.testing.assert_array_equal(on_cpu, host)
+    bf = jax.dlpack.from_dlpack(jnp.ones(4, jnp.bfloat16))
+    assert bf.dtype == jnp.bfloat16
+
+
+def test_dlpack_says_no():
+    x = jnp.arange(4.0)
+    with pytest.raises(BufferError, match="streams"):
+        x.__dlpack__(stream=3)
+    with pytest.raises(BufferError, match="no name"):
+        jnp.ones(3, jnp.int4).__dlpack__()
+
+
+def test_ffi_targets():
+    from ferrule.frameworks.jax import ffi
+
+    with pytest.raises(ferrule.FerruleError, match="API version 0"):
+        jax.ffi.register_ffi_target("old", jax.ffi.pycapsule(1), platform="ferrule", api_version=0)
+    with pytest.raises(ferrule.FerruleError, match="execute"):
+        ffi.register_handler("no_stage", {"prepare": jax.ffi.pycapsule(1)})
+
+
+def test_ffi_unknown_target():
+    f = jax.jit(lambda x: jax.ffi.ffi_call("lapack_sgetrq_ffi", jax.ShapeDtypeStruct((3,), np.float32))(x))
+    with pytest.raises(jax.errors.JaxRuntimeError, match="lapack_sgetrq_ffi"):
+        f(jnp.ones(3, np.float32))
+
+
+def test_every_rule_that_is_taken_exists():
+    from jax._src.interpreters import mlir
+
+    names = {p.name for p in mlir._platform_specific_lowerings["ferrule"]}
+    assert names >= rules.TAKEN | {"pure_callback", "io_callback", "debug_callback", "approx_top_k"}
+
+
+def test_no_new_cpu_rule_is_overlooked():
+    """A JAX release with another rule for cpu needs a decision in rules.py."""
+    from jax._src.interpreters import mlir
+
+    decided = rules.TAKEN | rules.LEFT
+    assert {p.name for p in mlir._platform_specific_lowerings["cpu"]} <= decided

@@ -1,0 +1,88 @@
+"""The three ways by which JAX finds Ferrule, and what a wrong wish is answered."""
+
+from __future__ import annotations
+
+from importlib.metadata import entry_points
+
+import jax
+import pytest
+
+import ferrule
+
+# What `jax_plugins` does for an installed package; a checkout that is not installed does it by hand.
+INSTALLED = any(e.value == "ferrule.frameworks.jax" for e in entry_points(group="jax_plugins"))
+START = "" if INSTALLED else "import ferrule.frameworks.jax as f; f.initialize()\n"
+SHOW = "import jax; print(jax.devices())"
+ONE = "[FerruleCpuDevice(id=0, process_index=0)]"
+
+
+def test_entry_point(python):
+    done = python(START + SHOW, JAX_PLATFORMS="ferrule")
+    assert done.stdout.strip() == ONE, done.stderr
+    assert done.stderr == ""
+
+
+def test_path_alone(python):
+    program = (
+        "import jax, numpy as np, jax.numpy as jnp\n"
+        "x = jnp.eye(3)\n"
+        "print(jax.devices(), jnp.linalg.eigvalsh(x)[0])\n"
+        "print(jax.jit(lambda x: jax.pure_callback(np.negative, x, x))(x).sum())\n"
+        "y = jnp.ones(3); jax.jit(lambda v: v + 1, donate_argnums=0)(y); print(y.is_deleted())\n"
+    )
+    done = python(program, JAX_PLATFORMS="other,cpu", PJRT_NAMES_AND_LIBRARY_PATHS=f"other:{ferrule.library_path()}")
+    assert done.stdout.split("\n")[:3] == [f"{ONE} 1.0", "-3.0", "True"], done.stderr
+
+
+def test_explicit(python):
+    program = "import ferrule; ferrule.register_jax(num_devices=3, memory_limit_bytes=1 << 20)\n" + SHOW
+    program += "; print(jax.devices()[0].memory_stats()['bytes_limit'])"
+    done = python(program)
+    assert "FerruleCpuDevice(id=2" in done.stdout and done.stdout.count("FerruleCpuDevice") == 3, done.stderr
+    assert done.stdout.split()[-1] == str(1 << 20)
+
+
+def test_explicit_under_another_name(python):
+    program = "import ferrule; ferrule.register_jax('mine')\nimport jax\nprint(jax.devices('mine')[0].platform)"
+    done = python(program)
+    assert done.stdout.strip() == "mine", done.stderr
+
+
+def test_too_late():
+    jax.devices()
+    with pytest.raises(ferrule.FerruleError, match="before the first use"):
+        ferrule.register_jax("late")
+
+
+def test_unknown_option(python):
+    done = python("import ferrule; ferrule.register_jax(target='quantum')\n" + SHOW)
+    assert done.returncode != 0
+    assert "quantum" in done.stderr and "known: auto, cpu" in done.stderr
+
+
+def test_installed_is_silent_and_not_the_default(python):
+    done = python(START + SHOW)
+    assert "CpuDevice(id=0)" in done.stdout and "Ferrule" not in done.stdout
+    assert "xpu" not in done.stderr and "ferrule" not in done.stderr.lower()
+
+
+@pytest.mark.parametrize("way", ["entry", "path"])
+def test_xpu_says_what_is_missing(python, way):
+    variables = {"JAX_PLATFORMS": "xpu"}
+    if way == "path":
+        variables["PJRT_NAMES_AND_LIBRARY_PATHS"] = f"xpu:{ferrule.library_path()}"
+    done = python((START if way == "entry" else "") + SHOW, **variables)
+    assert done.returncode != 0
+    assert "the xpu (Intel GPU, SYCL) target is not in this version of Ferrule" in done.stderr
+
+
+def test_two_devices(python):
+    program = START + (
+        "import jax, jax.numpy as jnp, numpy as np\n"
+        "a, b = jax.devices()\n"
+        "x = jax.device_put(jnp.arange(4.), b)\n"
+        "y = jax.jit(lambda v: v * 2)(x)\n"
+        "print(y.devices() == {b}, np.asarray(jax.device_put(y, a)).tolist())\n"
+    )
+    done = python(program, JAX_PLATFORMS="ferrule", FERRULE_NUM_DEVICES="2")
+    assert done.stdout.strip() == "True [0.0, 2.0, 4.0, 6.0]", done.stderr
