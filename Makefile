@@ -27,8 +27,8 @@ $(STAMP): pyproject.toml $(NATIVE) | $(BIN)/python
 demo: setup
 	@JAX_PLATFORMS=ferrule,cpu $(BIN)/python examples/digits.py
 
-test: setup lint
-	@$(BIN)/python -m pytest -q -n $(JOBS)
+test: setup
+	@$(BIN)/python -m pytest -q -n $(JOBS) --dist loadscope
 
 lint: setup
 	@$(BIN)/ruff check .

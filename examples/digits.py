@@ -17,13 +17,14 @@ from typing import Any
 # Two platforms in one process: Ferrule's, and XLA's to compare with.
 os.environ.setdefault("JAX_PLATFORMS", "ferrule,cpu")
 
-import jax
 import numpy as np
 import optax
 from flax import linen as nn
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 from tqdm import tqdm
+
+import jax
 
 BATCH = 128
 ACCURACY_GOAL = 0.97
@@ -73,7 +74,9 @@ def train(device: jax.Device, data: tuple[np.ndarray, ...], steps: int, show: bo
 
         losses = []
         begin = time.perf_counter()
-        with tqdm(range(steps), desc="training", unit="step", disable=not show, file=sys.stdout, mininterval=0.5) as progress:
+        with tqdm(
+            range(steps), desc="training", unit="step", disable=not show, file=sys.stdout, mininterval=0.5
+        ) as progress:
             for number in progress:
                 rows = order.choice(len(images), BATCH, replace=False)
                 x, y = jax.device_put((images[rows], labels[rows]))
@@ -118,7 +121,6 @@ def main() -> int:
         print(f"the accuracy is below {ACCURACY_GOAL:.0%}: something is wrong", file=sys.stderr)
         return 1
     return 0
-
 
 
 if __name__ == "__main__":

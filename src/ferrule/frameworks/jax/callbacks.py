@@ -23,8 +23,9 @@ TARGET = "ferrule.python_callback"
 
 def register(name: str) -> None:
     """Registers the rules for a platform."""
-    import jax
     from jax._src.interpreters import mlir
+
+    import jax
 
     try:
         from jax._src import callback, debugging

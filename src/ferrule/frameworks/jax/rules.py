@@ -46,15 +46,15 @@ LEFT = frozenset(
 
 def register(name: str) -> None:
     """Registers the rules for a platform."""
-    import jax
     from jax._src.interpreters import mlir
 
+    import jax
     from ferrule.frameworks.jax import functions
 
     functions.register(name)
     found: set[str] = set()
     try:
-        import jax._src.lax.linalg  # noqa: F401  (registers the rules that we look for)
+        import jax._src.lax.linalg
 
         for primitive, entry in list(mlir._platform_specific_lowerings["cpu"].items()):
             if primitive.name in TAKEN:
@@ -78,8 +78,9 @@ def register(name: str) -> None:
 def _approx_top_k(ctx: Any, operand: Any, **params: Any) -> Any:
     """The exact answer has the best recall there is. Without aggregation JAX promises more than k candidates."""
     import jax.numpy as jnp
-    from jax import lax
     from jax._src.interpreters import mlir
+
+    from jax import lax
 
     axis, is_max = params["reduction_dimension"], params["is_max_k"]
     count = ctx.avals_out[0].shape[axis]
