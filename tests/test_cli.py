@@ -9,7 +9,8 @@ from ferrule.cli import main
 
 PROGRAM = """
 func.func @main(%a: tensor<3x4xf32>, %b: tensor<4x2xf32>) -> (tensor<3x2xf32>, tensor<i32>) {
-  %0 = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0] : (tensor<3x4xf32>, tensor<4x2xf32>) -> tensor<3x2xf32>
+  %0 = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0]
+    : (tensor<3x4xf32>, tensor<4x2xf32>) -> tensor<3x2xf32>
   %1 = stablehlo.negate %0 : tensor<3x2xf32>
   %c = stablehlo.constant dense<7> : tensor<i32>
   return %1, %c : tensor<3x2xf32>, tensor<i32>

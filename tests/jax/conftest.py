@@ -8,10 +8,10 @@ import sys
 from collections.abc import Callable, Iterator
 from importlib.metadata import entry_points
 
-import jax
 import pytest
 
 import ferrule
+import jax
 from ferrule.frameworks.jax import INSTALLED_PRIORITY
 
 # Run from a checkout that is not installed, nobody else tells JAX.

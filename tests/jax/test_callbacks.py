@@ -5,11 +5,12 @@ from __future__ import annotations
 import gc
 import weakref
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.experimental import io_callback
+
+import jax
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -141,13 +142,14 @@ def test_function_lives_until_the_program_has_run():
 
 
 def test_function_is_freed_with_the_executable():
-    def host(a):
-        return np.asarray(a)
+    def use():
+        def host(a):
+            return np.asarray(a)
 
-    gone = weakref.ref(host)
-    f = jax.jit(lambda v: jax.pure_callback(host, like(v), v))
-    f(jnp.ones(3)).block_until_ready()
-    del f, host
+        jax.jit(lambda v: jax.pure_callback(host, like(v), v))(jnp.ones(3)).block_until_ready()
+        return weakref.ref(host)
+
+    gone = use()
     jax.clear_caches()
     gc.collect()
     assert gone() is None

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import warnings
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.experimental import serialize_executable
 
 import ferrule
+import jax
 from ferrule.frameworks.jax import rules
 
 pytestmark = pytest.mark.usefixtures("device")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from importlib.metadata import entry_points
 
-import jax
 import pytest
 
 import ferrule
+import jax
 
 # What `jax_plugins` does for an installed package; a checkout that is not installed does it by hand.
 INSTALLED = any(e.value == "ferrule.frameworks.jax" for e in entry_points(group="jax_plugins"))

@@ -1,4 +1,4 @@
-"""Host callbacks: pure_callback, io_callback, jax.debug.print and jax.debug.callback as calls into this process' Python.
+"""Host callbacks: pure_callback, io_callback, jax.debug.print, jax.debug.callback as calls into this process' Python.
 
 JAX's own rules refuse platforms that they do not know (`emit_python_callback`), so these are whole rules. Each emits
 `stablehlo.custom_call @ferrule.python_callback {id}`; the runtime finds the function by its number (ferrule.callbacks).
@@ -42,8 +42,8 @@ def register(name: str) -> None:
             mlir.register_lowering(primitive, rule, platform=name, cacheable=False)
     except (AttributeError, ImportError, TypeError) as error:
         logger.warning(
-            "JAX %s has changed its host callbacks (%s): jax.pure_callback, io_callback and jax.debug.print do not work "
-            "on platform %r",
+            "JAX %s has changed its host callbacks (%s): jax.pure_callback, io_callback and jax.debug.print "
+            "do not work on platform %r",
             *(jax.__version__, error, name),
         )
 
