@@ -52,6 +52,11 @@ Status Launch::CheckArgument(size_t index, const Buffer* buffer) const {
                            ShapeText(expected.dtype, expected.dims.data(), expected.dims.size()) + ", got " +
                            buffer->TypeText());
   }
+  if (buffer->client.get() != device_->client) [[unlikely]] {
+    return InvalidArgument(Argument(index) + " of `" + program().name +
+                           "` belongs to another client of this plugin; put the data on a device of the client that "
+                           "loaded the program");
+  }
   if (buffer->device() != device_) {
     return InvalidArgument(Argument(index) + " of `" + program().name + "` lies on " +
                            buffer->device()->description->text + ", the program runs on " + device_->description->text +

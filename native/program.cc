@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <new>
@@ -11,6 +12,7 @@
 #include "cpu_features.h"
 #include "ffi.h"
 #include "linker.h"
+#include "profile.h"
 #include "program_reader.h"
 #include "thread_pool.h"
 
@@ -65,7 +67,9 @@ class LoadedProgram final : public Program {
   Status PrepareCalls(const ProgramData& data);
   Status PlaceConstants(std::string_view constants);
   uint32_t AddIndices(const std::vector<uint32_t>& list);
-  Status RunBlock(uint32_t block, void* const* slots, ExecContext& context) const;
+  void DescribeWork(const ProgramData& data);
+  template <class Timer>
+  Status RunBlock(uint32_t block, void* const* slots, ExecContext& context, Timer& timer) const;
   Status RunCall(const Step& step, void* const* slots, ExecContext& context) const;
 
   struct Free {
@@ -81,6 +85,7 @@ class LoadedProgram final : public Program {
   std::vector<std::unique_ptr<Prepared>> calls_;
   std::vector<void*> slot_template_;  // constants filled in, the rest null
   std::vector<Placed> param_slots_, output_slots_, arena_slots_;
+  std::vector<StepWork> work_;  // of each step; empty unless runs are measured
 };
 
 Status LoadedProgram::Init() {
@@ -101,7 +106,7 @@ Status LoadedProgram::Init() {
   image_ = std::move(image.value());
   code_bytes = data.objects.empty() ? 0 : image_->bytes();
   std::vector<CompiledFn> functions;
-  for (const auto& [object, symbol] : data.functions) {
+  for (const auto& [object, symbol, flops, moved] : data.functions) {
     void* address = image_->Find(object, symbol);
     if (!address)
       return InvalidArgument("the Ferrule program is damaged\n  why: object " + std::to_string(object) +
@@ -115,7 +120,26 @@ Status LoadedProgram::Init() {
   // Flatten keeps function numbers; give the launches their addresses.
   for (Step& step : steps_)
     if (step.kind == Step::kLaunch) step.function = functions[step.a];
+  if (DebugLevel() >= 2) DescribeWork(data);
   return {};
+}
+
+void LoadedProgram::DescribeWork(const ProgramData& data) {
+  for (const auto& block : data.blocks) {
+    for (const StepData& item : block) {
+      StepWork& work = work_.emplace_back();
+      if (auto* launch = std::get_if<LaunchData>(&item)) {
+        const FunctionData& function = data.functions[launch->function];
+        work = {function.symbol, function.flops, function.bytes};
+      } else if (auto* copy = std::get_if<CopyData>(&item)) {
+        work = {"copy", 0, 2.0 * static_cast<double>(copy->bytes)};
+      } else if (auto* call = std::get_if<CallData>(&item)) {
+        work = {call->desc.target, call->flops, 0};
+        for (const auto* side : {&call->desc.operands, &call->desc.results})
+          for (const Shape& shape : *side) work.bytes += static_cast<double>(ByteSize(shape));
+      }
+    }
+  }
 }
 
 Status LoadedProgram::PlaceConstants(std::string_view constants) {
@@ -230,10 +254,18 @@ Status LoadedProgram::Run(void* const* params, void* const* outputs, void* arena
   for (const Placed& p : param_slots_) slots[p.slot] = params[p.where];
   for (const Placed& p : output_slots_) slots[p.slot] = outputs[p.where];
   for (const Placed& p : arena_slots_) slots[p.slot] = static_cast<char*>(arena) + p.where;
-  return RunBlock(0, slots, context);
+  if (work_.empty()) [[likely]] {
+    NoProfile nothing;
+    return RunBlock(0, slots, context, nothing);
+  }
+  Profile profile(work_);
+  Status status = RunBlock(0, slots, context, profile);
+  std::fputs(profile.Table(name).c_str(), stderr);
+  return status;
 }
 
-Status LoadedProgram::RunBlock(uint32_t number, void* const* slots, ExecContext& context) const {
+template <class Timer>
+Status LoadedProgram::RunBlock(uint32_t number, void* const* slots, ExecContext& context, Timer& timer) const {
   const Step* step = steps_.data() + blocks_[number].first;
   const Step* end = step + blocks_[number].count;
   for (; step != end; ++step) {
@@ -244,8 +276,10 @@ Status LoadedProgram::RunBlock(uint32_t number, void* const* slots, ExecContext&
         void** pointers = array.data();
         const uint32_t* index = indices_.data() + step->first;
         for (uint32_t i = 0; i < step->count; ++i) pointers[i] = slots[index[i]];
+        timer.Begin();
         if (step->grid <= step->grain) {
           step->function(pointers, 0, step->grid);
+          timer.End(step - steps_.data());
           break;
         }
         LaunchArgs args{step->function, pointers};
@@ -256,33 +290,38 @@ Status LoadedProgram::RunBlock(uint32_t number, void* const* slots, ExecContext&
               launch->function(launch->pointers, begin, end);
             },
             &args);
+        timer.End(step - steps_.data());
         break;
       }
       case Step::kCopy:
-        if (slots[step->a] != slots[step->b] && step->grid != 0)
-          std::memmove(slots[step->a], slots[step->b], static_cast<size_t>(step->grid));
+        if (slots[step->a] == slots[step->b] || step->grid == 0) break;
+        timer.Begin();
+        std::memmove(slots[step->a], slots[step->b], static_cast<size_t>(step->grid));
+        timer.End(step - steps_.data());
         break;
       case Step::kWhile:
         for (;;) {
-          FERRULE_RETURN_IF_ERROR(RunBlock(step->a, slots, context));
+          FERRULE_RETURN_IF_ERROR(RunBlock(step->a, slots, context, timer));
           if (*static_cast<const unsigned char*>(slots[step->b]) == 0) break;
-          FERRULE_RETURN_IF_ERROR(RunBlock(step->c, slots, context));
+          FERRULE_RETURN_IF_ERROR(RunBlock(step->c, slots, context, timer));
         }
         break;
       case Step::kCase: {
         int32_t index;
         std::memcpy(&index, slots[step->a], sizeof(index));
         if (index < 0 || static_cast<uint32_t>(index) >= step->count) index = static_cast<int32_t>(step->count) - 1;
-        FERRULE_RETURN_IF_ERROR(RunBlock(indices_[step->first + index], slots, context));
+        FERRULE_RETURN_IF_ERROR(RunBlock(indices_[step->first + index], slots, context, timer));
         break;
       }
       case Step::kCaseBool: {
         bool truth = *static_cast<const unsigned char*>(slots[step->a]) != 0;
-        FERRULE_RETURN_IF_ERROR(RunBlock(indices_[step->first + (truth ? 0 : 1)], slots, context));
+        FERRULE_RETURN_IF_ERROR(RunBlock(indices_[step->first + (truth ? 0 : 1)], slots, context, timer));
         break;
       }
       case Step::kCall:
+        timer.Begin();
         FERRULE_RETURN_IF_ERROR(RunCall(*step, slots, context));
+        timer.End(step - steps_.data());
         break;
     }
   }

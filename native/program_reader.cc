@@ -8,7 +8,7 @@ namespace ferrule {
 namespace {
 
 constexpr char kMagic[8] = {'F', 'E', 'R', 'R', 'U', 'L', 'E', '\0'};
-constexpr uint32_t kFormat = 1;
+constexpr uint32_t kFormat = 2;
 constexpr int kMaxDepth = 200;  // of nested attributes and of nested blocks
 constexpr int64_t kMaxBytes = int64_t{1} << 47;
 
@@ -316,6 +316,7 @@ StepData ProgramReader::GetStep(const std::vector<CompiledFn>& functions, const 
       GetOperands(data, &step.desc.operands, &step.operands);
       GetOperands(data, &step.desc.results, &step.results);
       step.desc.attrs = GetDict(functions, 0);
+      if (format_ != 1) step.flops = Get<double>();
       return step;
     }
     default:
@@ -356,11 +357,11 @@ Status ProgramReader::ReadHead(Program* program, ProgramData* data) {
   if (bytes_.size() < sizeof(kMagic) || std::memcmp(bytes_.data(), kMagic, sizeof(kMagic)) != 0)
     return InvalidArgument("this is not a Ferrule program\n  why: it does not begin with Ferrule's magic bytes");
   at_ = sizeof(kMagic);
-  auto format = Get<uint32_t>();
+  format_ = Get<uint32_t>();
   auto checksum = Get<uint32_t>();
   FERRULE_RETURN_IF_ERROR(Failure());
-  if (format != kFormat)
-    return FailedPrecondition("the program has format " + std::to_string(format) + ", this Ferrule reads format " +
+  if (format_ != kFormat && format_ != 1)
+    return FailedPrecondition("the program has format " + std::to_string(format_) + ", this Ferrule reads format " +
                               std::to_string(kFormat) + "\n  fix: compile it again");
   if (Crc32(bytes_.substr(at_)) != checksum)
     return InvalidArgument("the Ferrule program is damaged\n  why: its checksum does not match");
@@ -409,7 +410,12 @@ Status ProgramReader::ReadHead(Program* program, ProgramData* data) {
   for (uint32_t i = 0; i < functions && error_.empty(); ++i) {
     auto object = Get<uint32_t>();
     Check(object < data->objects.size(), "a function is in an object that does not exist");
-    data->functions.emplace_back(object, GetString());
+    FunctionData& function = data->functions.emplace_back();
+    function.object = object;
+    function.symbol = GetString();
+    if (format_ == 1) continue;
+    function.flops = Get<double>();
+    function.bytes = Get<double>();
   }
   uint32_t slots = GetCount(17);
   for (uint32_t i = 0; i < slots && error_.empty(); ++i) {

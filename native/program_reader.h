@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <variant>
 #include <vector>
 
@@ -43,13 +42,20 @@ struct CallData {
   CallDesc desc;
   bool ffi;
   std::vector<uint32_t> operands, results;
+  double flops = 0;
 };
 using StepData = std::variant<LaunchData, CopyData, WhileData, CaseData, CallData>;
+
+struct FunctionData {
+  uint32_t object;
+  std::string symbol;
+  double flops, bytes;  // of one whole launch
+};
 
 struct ProgramData {
   std::string_view constants;
   std::vector<std::string_view> objects;
-  std::vector<std::pair<uint32_t, std::string>> functions;  // object, symbol
+  std::vector<FunctionData> functions;
   std::vector<SlotData> slots;
   std::vector<std::vector<StepData>> blocks;  // references between blocks have no cycles
 };
@@ -85,6 +91,7 @@ class ProgramReader {
 
   std::string_view bytes_;
   size_t at_ = 0;
+  uint32_t format_ = 0;
   std::string error_;  // the first thing that was wrong; reads give zeros from then on
 };
 

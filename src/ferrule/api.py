@@ -9,9 +9,14 @@ from ferrule.client import Client, LoadedExecutable, Plugin, compile_options
 from ferrule.native import library_path
 
 
-@cache
 def client(target: str = "cpu") -> Client:
     """The process's client for a target; made at the first call."""
+    return _client(target)
+
+
+@cache
+def _client(target: str) -> Client:
+    # Apart from `client`: the cache would tell client() from client("cpu"), and their buffers do not mix.
     return Plugin(library_path()).client(target=target)
 
 

@@ -7,22 +7,39 @@ that is not its own. It costs about as much as reading the program, and every pr
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 
-from ferrule.errors import FerruleError, InvalidArgument
-from ferrule.ir import Block, Op, Type
+from ferrule.errors import FerruleError, InvalidArgument, OutOfMemory
+from ferrule.ir import Block, Op, Tensor, Type, Value
 
 # What a type rule may raise when an attribute has not the form that the op's name promises.
 MALFORMED = (AssertionError, AttributeError, IndexError, KeyError, TypeError, ValueError)
+
+# Elements of one array: what the runtime takes, far below where offsets in bytes leave 64 bits.
+MAX_ELEMENTS = 1 << 43
 
 
 def check(block: Block) -> None:
     """Raises InvalidArgument for an op that does not fit, Unsupported for one that Ferrule does not know."""
     from ferrule.ops import lookup  # here, since the MLIR worker imports this package and needs no ops
 
+    _check_sizes(block.args, "the program's arguments")
     for op in block.walk():
+        _check_sizes(op.results, op.loc)
         infer = lookup(op).infer
         if infer is not None:
             _check_op(op, infer)
+
+
+def _check_sizes(values: Sequence[Value], where: object) -> None:
+    for value in values:
+        if isinstance(value.type, Tensor) and prod(d for d in value.type.shape if d) > MAX_ELEMENTS:
+            raise OutOfMemory(
+                f"an array of type {value.type} is too large",
+                where=where,
+                why=f"an array may have {MAX_ELEMENTS} elements",
+                fix="compute with smaller arrays, or in pieces",
+            )
 
 
 def _check_op(op: Op, infer: Callable[[Op], Sequence[Type]]) -> None:

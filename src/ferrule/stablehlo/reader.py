@@ -25,7 +25,7 @@ from ferrule.stablehlo.bytecode import (
 from ferrule.stablehlo.op_table import OTHER_PROPERTIES, PROPERTIES, finisher, fits
 from ferrule.stablehlo.sdy import Mesh
 from ferrule.stablehlo.tables import DYNAMIC, Foreign, Tables
-from ferrule.stablehlo.text import to_portable
+from ferrule.stablehlo.text import FORMATS, to_portable
 
 _HAS_ATTRS, _HAS_RESULTS, _HAS_OPERANDS, _HAS_SUCCESSORS, _HAS_REGIONS, _HAS_USES, _HAS_PROPERTIES = (
     *(0x01, 0x02, 0x04, 0x08, 0x10, 0x20, 0x40),
@@ -409,6 +409,8 @@ def read(code: bytes, format: str = "mlir") -> Module:
     """Reads a program. `format` is PJRT's name: "mlir" (portable bytecode, other MLIR bytecode, or text), "hlo"…"""
     code = bytes(code)
     converted = False
+    if not code and format in FORMATS:
+        raise InvalidArgument("the program is empty", why="it has no bytes", fix="send a module with a function @main")
     if format != "mlir" or not is_bytecode(code) or bytecode_version(code) != 6:
         code, converted = to_portable(code, format), True
     tried: set[str] = set()
@@ -441,6 +443,8 @@ _WHY = {
     "type": "Ferrule has no such type",
 }
 _FIX = {
+    "dialect": "use ops of StableHLO and CHLO",
+    "type": "compute in another type: bool, int2 to int64, f4E2M1FN, the f8 types, f16, bf16, f32, f64, complex",
     "dynamic": "compile for fixed shapes",
     "newer": "update ferrule, or tell the framework to write an older StableHLO version",
 }

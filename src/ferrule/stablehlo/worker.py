@@ -10,6 +10,7 @@ import atexit
 import contextlib
 import json
 import os
+import re
 import select
 import shutil
 import struct
@@ -20,7 +21,7 @@ import threading
 import time
 from typing import IO, Any
 
-from ferrule.errors import FailedPrecondition, Internal, InvalidArgument, Unsupported
+from ferrule.errors import FailedPrecondition, FerruleError, Internal, InvalidArgument, Unsupported
 
 TIME_LIMIT = 300.0
 """Seconds that one request may take."""
@@ -70,7 +71,7 @@ class Worker:
             )
         if header["error"] == "open shape":
             raise Unsupported("a shape is not known when the program is compiled", why=header["why"], fix=_FIX_SHAPE)
-        raise InvalidArgument("the program cannot be read", why=header["why"])
+        raise _refused(header["why"])
 
     def _start(self) -> None:
         environment = dict(os.environ)
@@ -157,6 +158,20 @@ class Worker:
             parts.append(part)
             size -= len(part)
         return b"".join(parts)
+
+
+def _refused(why: str) -> FerruleError:
+    """The error for what MLIR said; its diagnostics begin with `error: "file":line:column:`."""
+    found = re.search(r'error: (?:loc\()?"([^"\n]*)"(?:\([^)\n]*\))?:(\d+):(\d+)', why)
+    where = ""
+    if found and found[2] != "0":
+        in_text = f"line {found[2]}, column {found[3]} of the program's text"
+        where = in_text if found[1] == "-" else f"{found[1]}:{found[2]}:{found[3]}"
+    if "unregistered operation" in why or "unregistered dialect" in why:
+        known = "use ops of StableHLO, CHLO and func only"
+        return Unsupported("the program has an op that is not known", where=where, why=why, fix=known)
+    send = "send StableHLO: a portable artifact, MLIR bytecode, or text that a StableHLO tool accepts"
+    return InvalidArgument("the program cannot be read", where=where, why=why, fix=send)
 
 
 WORKER = Worker()
