@@ -326,7 +326,8 @@ void Spread(ThreadPool* pool, int64_t n, int64_t grain, F&& f) {
   }
 }
 
-// Products with a vector, which memory bounds: no packing. False when the case is another one.
+// Products with a vector, or with a few whose dot products with the columns of a matrix are wanted: memory bounds them,
+// so nothing is packed. False when the case is another one.
 template <class T>
 bool VectorProduct(const GemmShape& s, const void* a, const void* b, void* d, ThreadPool* pool) {
   if constexpr (!Traits<T>::kComplex) {
@@ -334,27 +335,34 @@ bool VectorProduct(const GemmShape& s, const void* a, const void* b, void* d, Th
       return false;
     }
     const auto& kernels = KernelsOf<T>(ChosenKernels());
-    // As a row vector x times a matrix Y of k rows; a column vector is the transposed case.
-    bool row = s.m == 1;
-    if (!row && (s.n != 1 || s.d_row != 1)) return false;
-    int64_t count = row ? s.n : s.m;
-    int64_t x_stride = row ? s.a_col : s.b_row, y_k = row ? s.b_row : s.a_col, y_n = row ? s.b_col : s.a_row;
-    bool dots = y_k == 1 && x_stride == 1 && s.k > 1;
-    if (!dots && y_n != 1) return false;
+    // As row vectors x times a matrix Y of k rows; column vectors are the transposed case.
+    bool row = s.m <= s.n;
+    constexpr int64_t kFewVectors = 8;
+    int64_t vectors = row ? s.m : s.n, count = row ? s.n : s.m;
+    int64_t x_k = row ? s.a_col : s.b_row, x_vector = row ? s.a_row : s.b_col;
+    int64_t y_k = row ? s.b_row : s.a_col, y_n = row ? s.b_col : s.a_row;
+    int64_t d_vector = row ? s.d_row : 1, d_n = row ? 1 : s.d_row;
+    bool dots = y_k == 1 && x_k == 1 && s.k >= 64 && vectors <= kFewVectors;
+    if (!dots && (vectors != 1 || y_n != 1 || d_n != 1)) return false;
     int64_t unit = dots ? 4 : 256 / static_cast<int64_t>(sizeof(T));
     int64_t units = (count + unit - 1) / unit;
-    Spread(pool, s.batch * units, std::max<int64_t>(1, (1 << 16) / (unit * s.k)), [&](int64_t begin, int64_t end) {
+    int64_t grain = std::max<int64_t>(1, (1 << 16) / (unit * s.k * vectors));
+    Spread(pool, s.batch * units, grain, [&](int64_t begin, int64_t end) {
       while (begin < end) {
         int64_t batch = begin / units, first = begin % units, last = std::min(units, first + end - begin);
         const T* x = static_cast<const T*>(row ? a : b) + batch * (row ? s.a_batch : s.b_batch);
         const T* y = static_cast<const T*>(row ? b : a) + batch * (row ? s.b_batch : s.a_batch);
-        T* to = static_cast<T*>(d) + batch * s.d_batch + first * unit;
-        int64_t n = std::min(count, last * unit) - first * unit;
-        y += first * unit * y_n;
-        if (dots) {
-          kernels.row_times_columns(s.k, n, x, y, y_n, to, 1);
-        } else {
-          kernels.row_times_matrix(s.k, n, x, x_stride, y, y_k, to);
+        T* to = static_cast<T*>(d) + batch * s.d_batch;
+        int64_t from = first * unit, n = std::min(count, last * unit) - from;
+        if (!dots) {
+          kernels.row_times_matrix(s.k, n, x, x_k, y + from, y_k, to + from);
+        }
+        // A few columns of Y stay in the cache while all vectors meet them.
+        for (int64_t j = from; dots && j < from + n; j += unit) {
+          for (int64_t v = 0; v < vectors; ++v) {
+            kernels.row_times_columns(s.k, std::min(unit, from + n - j), x + v * x_vector, y + j * y_n, y_n,
+                                      to + v * d_vector + j * d_n, d_n);
+          }
         }
         begin += last - first;
       }

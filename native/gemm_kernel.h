@@ -96,6 +96,20 @@ void MultiplyComplex(int64_t k, const R* a, int64_t a_row, int64_t a_k, const R*
   }
 }
 
+// to[j][i] = from[i][j] for a 4 x 4 tile.
+template <class T>
+inline void Transpose4(const T* from, int64_t from_row, T* to, int64_t to_row) {
+  typedef T V __attribute__((vector_size(4 * sizeof(T)), may_alias, aligned(alignof(T))));
+  V a = *reinterpret_cast<const V*>(from), b = *reinterpret_cast<const V*>(from + from_row);
+  V c = *reinterpret_cast<const V*>(from + 2 * from_row), d = *reinterpret_cast<const V*>(from + 3 * from_row);
+  V ab_low = __builtin_shufflevector(a, b, 0, 4, 1, 5), ab_high = __builtin_shufflevector(a, b, 2, 6, 3, 7);
+  V cd_low = __builtin_shufflevector(c, d, 0, 4, 1, 5), cd_high = __builtin_shufflevector(c, d, 2, 6, 3, 7);
+  *reinterpret_cast<V*>(to) = __builtin_shufflevector(ab_low, cd_low, 0, 1, 4, 5);
+  *reinterpret_cast<V*>(to + to_row) = __builtin_shufflevector(ab_low, cd_low, 2, 3, 6, 7);
+  *reinterpret_cast<V*>(to + 2 * to_row) = __builtin_shufflevector(ab_high, cd_high, 0, 1, 4, 5);
+  *reinterpret_cast<V*>(to + 3 * to_row) = __builtin_shufflevector(ab_high, cd_high, 2, 3, 6, 7);
+}
+
 // Writes the first `width` of W columns of k rows of a panel, the rest zero: panel[p * W + w] = x[w * x_w + p * x_k].
 template <class T, int W>
 void Pack(const T* x, int64_t x_w, int64_t x_k, int64_t width, int64_t k, T* panel) {
@@ -108,21 +122,16 @@ void Pack(const T* x, int64_t x_w, int64_t x_k, int64_t width, int64_t k, T* pan
       for (int64_t w = width; w < W; ++w) panel[p * W + w] = T(0);
     }
   }
-  if (x_k == 1) {  // transposing: a few rows at a time, so that the writes stay in the cache
-    constexpr int64_t kStep = 16;
-    for (int64_t p0 = 0; p0 < k; p0 += kStep) {
-      int64_t p1 = p0 + kStep < k ? p0 + kStep : k;
-      if (width == W && p1 - p0 == kStep) {
-        for (int64_t w = 0; w < W; ++w) {
-          const T* from = x + w * x_w + p0;
-#pragma GCC unroll 16
-          for (int64_t p = 0; p < kStep; ++p) panel[(p0 + p) * W + w] = from[p];
-        }
-        continue;
+  if (x_k == 1) {  // transposing, in tiles of 4 x 4
+    int64_t p = 0, tiled = width - width % 4;
+    for (; p + 4 <= k; p += 4) {
+      for (int64_t w = 0; w < tiled; w += 4) Transpose4(x + w * x_w + p, x_w, panel + p * W + w, W);
+      for (int64_t w = tiled; w < width; ++w) {
+        for (int64_t q = p; q < p + 4; ++q) panel[q * W + w] = x[w * x_w + q];
       }
-      for (int64_t w = 0; w < width; ++w) {
-        for (int64_t p = p0; p < p1; ++p) panel[p * W + w] = x[w * x_w + p];
-      }
+    }
+    for (; p < k; ++p) {
+      for (int64_t w = 0; w < width; ++w) panel[p * W + w] = x[w * x_w + p];
     }
     return;
   }
