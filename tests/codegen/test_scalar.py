@@ -249,6 +249,10 @@ def test_constants_are_exact() -> None:
 
     s = Scalars(Builder("f", "void", []), 4)
     assert s.const(types.f32, 0.1) == ("<4 x float>", "splat (float 0x3FB99999A0000000)")
+    assert [s.const(types.f64, z)[1] for z in (0.0, -0.0)] == [
+        "splat (double 0x0000000000000000)",
+        "splat (double 0x8000000000000000)",
+    ]
     assert s.const(types.i4, 9) == ("<4 x i8>", "splat (i8 -7)")
     assert s.const(types.i32, np.arange(4, dtype=np.int32))[1] == "<i32 0, i32 1, i32 2, i32 3>"
     assert isinstance(s.num(s.const(types.f32, 1)), Num)  # type: ignore[arg-type]

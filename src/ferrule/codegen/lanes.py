@@ -6,6 +6,7 @@ addition; Python numbers become constants of the other operand's type. Integers 
 
 from __future__ import annotations
 
+import math
 from functools import cache
 
 from ferrule.codegen.llvm import Builder, V, float_literal, vector
@@ -38,7 +39,7 @@ def bits_of(type: str) -> int:
 
 
 @cache
-def _literal(type: str, value: int | float) -> str:
+def _literal(type: str, value: int | float, negative_zero: bool) -> str:
     base, lanes = split(type)
     if base[0] == "i":
         bits = int(base[1:])
@@ -47,15 +48,14 @@ def _literal(type: str, value: int | float) -> str:
             value -= 1 << bits
         text = ("false", "true")[value] if bits == 1 else str(value)
     else:
-        text = float_literal(float(value), _BITS[base])
+        text = float_literal(-0.0 if negative_zero else float(value), _BITS[base])
     return text if lanes == 1 else f"splat ({base} {text})"
 
 
 def constant(type: str, value: int | float) -> V:
     """A number in every lane; integers wrap to the type, floats are rounded to it."""
-    if value == 0 and split(type)[0][0] != "i":  # 0.0 and -0.0 are one key of a cache
-        return V(type, _literal.__wrapped__(type, value))
-    return V(type, _literal(type, value))
+    # 0.0 and -0.0 are equal, so the cache needs to be told which one it is.
+    return V(type, _literal(type, value, value == 0 and isinstance(value, float) and math.copysign(1, value) < 0))
 
 
 class Num:

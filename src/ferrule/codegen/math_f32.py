@@ -60,9 +60,11 @@ Formula = Callable[..., Num]
 
 def _exp_parts(x: Num) -> tuple[Num, Num]:
     """(eʳ - 1, n) with x = n ln 2 + r, n as an i32."""
-    n = (x * wide.LOG2_E).rint()
+    # Adding 1.5 · 2²³ rounds to an integer and leaves it in the low bits.
+    shifted = x.fma(wide.LOG2_E, 12582912.0)
+    n = shifted - 12582912.0
     r = n.fma(-_LN2_LOW, n.fma(-_LN2_HIGH, x))
-    return (r * r).fma(r.poly(_EXP), r), n.int()
+    return (r * r).fma(r.poly(_EXP), r), shifted.raw() - 0x4B400000
 
 
 def exp(x: Num) -> Num:
