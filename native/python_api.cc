@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 #include <link.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cstdio>
@@ -19,13 +20,13 @@ std::atomic<const Api*> known{nullptr};
 // Looks every function up; true when all are there.
 bool LookUp(void* library, Api* api) {
   bool all = true;
-#define FERRULE_LOOK_UP(name, result, parameters)                           \
-  api->name = reinterpret_cast<decltype(api->name)>(dlsym(library, #name)); \
-  all &= api->name != nullptr;
+#define FERRULE_LOOK_UP(name, result, parameters) \
+  api->name.Set(dlsym(library, #name));           \
+  all &= static_cast<bool>(api->name);
   FERRULE_PYTHON_FUNCTIONS(FERRULE_LOOK_UP)
 #undef FERRULE_LOOK_UP
   for (const char* name : {"Py_IsFinalizing", "_Py_IsFinalizing"})
-    if (!api->IsFinalizing) api->IsFinalizing = reinterpret_cast<int (*)()>(dlsym(library, name));
+    if (!api->IsFinalizing) api->IsFinalizing.Set(dlsym(library, name));
   return all;
 }
 
@@ -187,6 +188,10 @@ std::string Traceback(const Api& api, Object* type, Object* value, Object* trace
 }
 
 }  // namespace
+
+void Hang() {
+  for (;;) pause();
+}
 
 const Api* Known() { return known.load(); }
 

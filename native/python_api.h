@@ -2,6 +2,9 @@
 // the RAII helpers to use them. Nothing here is called before Interpreter() has answered.
 #pragma once
 
+#include <cxxabi.h>
+
+#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -46,11 +49,36 @@ using Object = ::_object;
   F(PyErr_Fetch, void, (Object**, Object**, Object**))         \
   F(PyErr_NormalizeException, void, (Object**, Object**, Object**))
 
+// Blocks the calling thread for ever.
+[[noreturn]] void Hang();
+
+// A function of CPython. While the interpreter shuts down, it ends every other thread that asks for the GIL by
+// unwinding its stack (up to Python 3.13; later versions let it hang). That must not run destructors, which would use
+// Python without the GIL, nor reach a noexcept function, which would abort the process; so the thread hangs here, too.
+template <class Signature>
+class Function;
+template <class R, class... A>
+class Function<R(A...)> {
+ public:
+  R operator()(A... arguments) const {
+    try {
+      return pointer_(arguments...);
+    } catch (abi::__forced_unwind&) {
+      Hang();
+    }
+  }
+  explicit operator bool() const { return pointer_ != nullptr; }
+  void Set(void* address) { pointer_ = reinterpret_cast<R (*)(A...)>(address); }
+
+ private:
+  R (*pointer_)(A...) = nullptr;
+};
+
 struct Api {
-#define FERRULE_DECLARE(name, result, parameters) result(*name) parameters = nullptr;
+#define FERRULE_DECLARE(name, result, parameters) Function<result parameters> name;
   FERRULE_PYTHON_FUNCTIONS(FERRULE_DECLARE)
 #undef FERRULE_DECLARE
-  int (*IsFinalizing)() = nullptr;  // Py_IsFinalizing since 3.13, _Py_IsFinalizing before
+  Function<int()> IsFinalizing;  // Py_IsFinalizing since 3.13, _Py_IsFinalizing before
 };
 
 // The interpreter of this process; starts one when there is none. Fails with a sentence when no libpython can be found
