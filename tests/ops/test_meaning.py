@@ -25,6 +25,8 @@ def known(sample: Sample) -> bool:
         return label.startswith("f32")
     if name == "atanh":  # 86 ulps off
         return label.startswith("f64")
+    if name == "digamma":  # NaN at 0, where the limits are infinite
+        return "corners" in label
     return name == "sine" and label.startswith("complex<f32>")  # overflows too early
 
 

@@ -14,6 +14,7 @@ from ferrule.errors import NotFound
 from ferrule.native import library_path
 from ferrule.ops import OPS
 from ferrule.ops.samples import Sample
+from ferrule.stablehlo.legalize import NATIVE
 
 NAMES = sorted(name for name, op in OPS.items() if op.samples is not None)
 
@@ -21,7 +22,7 @@ NAMES = sorted(name for name, op in OPS.items() if op.samples is not None)
 def run_ferrule(samples: Sequence[Sample]) -> list[list[np.ndarray]]:
     """The results of each sample; all are compiled as one program."""
     blocks = [s.block() for s in samples]
-    program = ferrule.compile(module_text(blocks))
+    program = ferrule.compile(module_text(blocks, NATIVE))
     found = program(*(a for s in samples for a in s.arrays))
     flat = iter(np.asarray(x) for x in (found if isinstance(found, list | tuple) else [found]))
     return [[next(flat) for _ in b.results] for b in blocks]

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ferrule.errors import Unsupported
 from ferrule.ir import Block, Op, Tensor, Token, Tuple, Type
-from ferrule.ir.types import i1, i32, ui32
+from ferrule.ir.types import DType, bf16, c64, f32, i1, i32, ui32
 from ferrule.ops.bodies import check_body, vectorized
 from ferrule.ops.checks import attr, declared_results, expect, operand, operand_types, operands, regions, reject
 from ferrule.ops.definition import Run, define, element
+from ferrule.ops.samples import Region, Sample, data, samples, scalar_body
 
 if TYPE_CHECKING:
     from ferrule.codegen.emitter import Emitter, Key, Lanes
@@ -169,3 +170,81 @@ def _barrier_element(em: Emitter, op: Op, k: int, index: Key) -> Lanes:
 @element("partition_id", "replica_id")
 def _zero_element(em: Emitter, op: Op, k: int, index: Key) -> Lanes:
     return em.s.const(ui32, 0)
+
+
+# ---- samples -----------------------------------------------------------------------------------------------------
+
+
+@samples("optimization_barrier")
+def _barrier_samples(name: str) -> Iterable[Sample]:
+    for d in (i1, f32, c64):
+        yield Sample(name, f"{d}", (data(d, (3, 5), 1), data(d, (), 2)))
+
+
+@samples("map")
+def _map_samples(name: str) -> Iterable[Sample]:
+    for d in (i32, bf16, f32):
+        for shape in ((), (7,), (2, 0)):
+            arrays = (data(d, shape, 1), data(d, shape, 2))
+            attrs = {"dimensions": tuple(range(len(shape)))}
+            yield Sample(name, f"{d}{list(shape)}", arrays, attrs, regions=(scalar_body("add", d),))
+
+
+def _block(*ops: tuple[str, Type]) -> Region:
+    """A region without arguments that returns the results of ops without operands."""
+
+    def make() -> Block:
+        block = Block()
+        values = [np.array(3, t.dtype.numpy) for _, t in ops if isinstance(t, Tensor)]
+        block.results = [
+            block.add(name, [], kind, {"value": v} if name == "constant" else {}).result
+            for (name, kind), v in zip(ops, values, strict=True)
+        ]
+        return block
+
+    return make
+
+
+def _counting(limit: int, d: DType) -> tuple[Region, Region]:
+    """while i < limit: i, x = i + 1, x * x - x."""
+
+    def condition() -> Block:
+        block = Block([Tensor((), i32), Tensor((3,), d)])
+        stop = block.add("constant", [], Tensor((), i32), {"value": np.array(limit, np.int32)}).result
+        attrs = {"comparison_direction": "LT", "compare_type": "SIGNED"}
+        block.results = [block.add("compare", [block.args[0], stop], Tensor((), i1), attrs).result]
+        return block
+
+    def body() -> Block:
+        block = Block([Tensor((), i32), Tensor((3,), d)])
+        i, x = block.args
+        one = block.add("constant", [], i.type, {"value": np.array(1, np.int32)}).result
+        square = block.add("multiply", [x, x], x.type).result
+        block.results = [block.add("add", [i, one], i.type).result, block.add("subtract", [square, x], x.type).result]
+        return block
+
+    return condition, body
+
+
+@samples("while")
+def _while_samples(name: str) -> Iterable[Sample]:
+    for d in (i32, f32):
+        for limit in (0, 1, 5):
+            x = data(d, (3,), name, low=-1, high=1)
+            yield Sample(name, f"{d}-{limit}", (np.array(0, np.int32), x), regions=_counting(limit, d), spread=16)
+
+
+@samples("if")
+def _if_samples(name: str) -> Iterable[Sample]:
+    scalar = Tensor((), f32)
+    for value in (True, False):
+        both = (_block(("constant", scalar)), _block(("constant", scalar)))
+        yield Sample(name, f"{value}", (np.array(value),), regions=both)
+
+
+@samples("case")
+def _case_samples(name: str) -> Iterable[Sample]:
+    scalar, whole = Tensor((), f32), Tensor((), i32)
+    one = _block(("constant", scalar), ("constant", whole))
+    for value in (-1, 0, 1, 2, 99):
+        yield Sample(name, f"{value}", (np.array(value, np.int32),), regions=(one, one, one))

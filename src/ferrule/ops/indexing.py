@@ -251,21 +251,18 @@ def _gather_samples(name: str) -> Iterable[Sample]:
     slices = GatherDims((1, 2), (), (), (), (1, 0), 1)
     batched = GatherDims((2,), (1,), (0,), (0,), (1,), 2)
     first = GatherDims((0,), (0,), (), (), (0,), 0)
-    cases = (
+    cases: tuple[tuple[str, GatherDims, tuple[int, ...], np.ndarray], ...] = (
         ("rows", rows, (1, 5), np.array([[1], [-1], [6], [99], [0]])),
         ("points", points, (1, 1), np.array([[1, 2], [-3, 9], [6, 4]])),
         ("slices", slices, (3, 2), np.array([[1, 2], [-3, 9], [4, 6]])),
-        ("batched", batched, (1, 1), np.array([[[1], [2]], [[0], [9]], [[-1], [3]]] + [[[0], [1]]] * 4)),
+        ("batched", batched, (1, 1, 1), np.array([[[1], [2]], [[0], [9]], [[-1], [3]]] + [[[0], [1]]] * 4)),
         ("vector-first", first, (1, 5), np.array([[1, 2, 3, 99]])),
         ("none", rows, (1, 5), np.zeros((0, 1), np.int64)),
     )
     for d in _INDEXED:
         for label, dims, sizes, indices in cases:
             for kind in (np.int32, np.int64) if d == f32 else (np.int32,):
-                shape = (7, 5)
-                if label == "batched":
-                    shape = (7, 5, 1)
-                    sizes = (1, 1, 1)
+                shape = (7, 5, 1) if label == "batched" else (7, 5)
                 attrs = {"dimension_numbers": dims, "slice_sizes": sizes, "indices_are_sorted": False}
                 yield Sample(name, f"{label}-{d}-{np.dtype(kind)}", (data(d, shape, name), indices.astype(kind)), attrs)
 

@@ -139,7 +139,7 @@ def _convolution(op: Op, xs: Arrays, run: Run) -> Arrays:
     k = _wide(xs[1], out.dtype).transpose(
         [dims.kernel_output_feature_dimension, dims.kernel_input_feature_dimension, *dims.kernel_spatial_dimensions]
     )
-    k = np.flip(k, [2 + i for i in range(spatial) if reversal[i]])
+    k = np.flip(k, tuple(2 + i for i in range(spatial) if reversal[i]))
     nothing = [0, 0]
     x = pad(x, np.zeros((), x.dtype), nothing + [p[0] for p in padding], nothing + [p[1] for p in padding],
             nothing + [b - 1 for b in base])  # fmt: skip
@@ -270,7 +270,8 @@ def _fft(op: Op, xs: Arrays, run: Run) -> Arrays:
         return [np.zeros(out.shape, out.dtype.numpy)]
     along = range(x.ndim - len(length), x.ndim)
     wide = x.astype(np.float64 if kind == "RFFT" else np.complex128)
-    call = {"FFT": np.fft.fftn, "IFFT": np.fft.ifftn, "RFFT": np.fft.rfftn, "IRFFT": np.fft.irfftn}[kind]
+    by_name: dict[str, Any] = {"FFT": np.fft.fftn, "IFFT": np.fft.ifftn, "RFFT": np.fft.rfftn, "IRFFT": np.fft.irfftn}
+    call = by_name[kind]
     with n.silent():
         return [n.narrow(call(wide, s=length, axes=tuple(along)), out.dtype)]
 
@@ -279,7 +280,7 @@ define("dot_general", infer=_infer_dot_general, evaluate=_dot_general)
 define(
     "dot",
     infer=_infer_dot,
-    evaluate=lambda op, xs, run: [dot(*xs, _plain_dot(xs[0].ndim, xs[1].ndim), declared(op).dtype)],
+    evaluate=lambda op, xs, run: [dot(xs[0], xs[1], _plain_dot(xs[0].ndim, xs[1].ndim), declared(op).dtype)],
 )
 define("convolution", infer=_infer_convolution, evaluate=_convolution)
 define("cholesky", infer=_infer_cholesky, evaluate=_cholesky)
@@ -314,7 +315,7 @@ def _convolution_element(em: Emitter, op: Op, k: int, index: Key) -> Lanes:
 # ---- samples -----------------------------------------------------------------------------------------------------
 
 
-def _products(d: DType) -> dict[str, float]:
+def _products(d: DType) -> dict[str, Any]:
     return {"spread": 8.0} if d.is_float or d.is_complex else {}
 
 
@@ -346,6 +347,15 @@ def _dot_general_samples(name: str) -> Iterable[Sample]:
         yield Sample(name, f"{d}-{out}", arrays, attrs, (Tensor((3, 7), out),), **_products(out))
 
 
+@samples("dot")
+def _dot_samples(name: str) -> Iterable[Sample]:
+    for d in (i32, bf16, f32, f64):
+        for left, right in (((3, 5), (5, 7)), ((5,), (5,)), ((3, 5), (5,)), ((5,), (5, 2)), ((3, 0), (0, 2))):
+            out = Tensor((*left[:-1], *right[1:]), d)
+            arrays = (data(d, left, name, 1), data(d, right, name, 2))
+            yield Sample(name, f"{d}{list(left)}{list(right)}", arrays, {}, (out,), **_products(d))
+
+
 @samples("convolution")
 def _convolution_samples(name: str) -> Iterable[Sample]:
     nchw = ConvDims(0, 1, (2, 3), 1, 0, (2, 3), 0, 1, (2, 3))
@@ -369,7 +379,12 @@ def _convolution_samples(name: str) -> Iterable[Sample]:
         for label, dims, x, k, more in cases:
             spatial = len(dims.input_spatial_dimensions)
             one = (1,) * spatial
-            attrs = {"window_strides": one, "padding": two[:spatial], "lhs_dilation": one, "rhs_dilation": one}
+            attrs: dict[str, Any] = {
+                "window_strides": one,
+                "padding": two[:spatial],
+                "lhs_dilation": one,
+                "rhs_dilation": one,
+            }
             attrs |= {"window_reversal": (False,) * spatial, "dimension_numbers": dims, "feature_group_count": 1}
             attrs |= {"batch_group_count": 1, "precision_config": ("DEFAULT", "DEFAULT"), **more}
             arrays = (data(d, x, name, 1), data(d, k, name, 2))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -293,7 +293,7 @@ def _suits(kind: str, d: DType) -> bool:
     return d.kind == "bool" if logical else not (d.kind == "bool" or (d.is_complex and kind[:3] in ("max", "min")))
 
 
-def _tolerance(kind: str, d: DType) -> dict[str, float]:
+def _tolerance(kind: str, d: DType) -> dict[str, Any]:
     sums = kind in ("add", "multiply") and (d.is_float or d.is_complex)
     return {"ulps": 8.0, "spread": 16.0} if sums else {}
 
@@ -354,7 +354,7 @@ def _reduce_window_samples(name: str) -> Iterable[Sample]:
             if not _suits(kind, d):
                 continue
             for window, strides, base, dilation, padding in windows_of:
-                attrs = {"window_dimensions": window, "window_strides": strides, "base_dilations": base}
+                attrs: dict[str, Any] = {"window_dimensions": window, "window_strides": strides, "base_dilations": base}
                 attrs |= {"window_dilations": dilation, "padding": padding}
                 x = data(d, (5, 7), name, low=0.5, high=1.5)
                 yield Sample(name, f"{kind}-{d}-{window}-{padding}", (x, _neutral(kind, d)), attrs,

@@ -82,10 +82,10 @@ def data(dtype: DType, shape: Sequence[int], *key: object, low: float = -4, high
     """Plain values: floats in [low, high), integers mostly small with some of full range, random bools."""
     rng = random(dtype.name, tuple(shape), *key)
     if dtype.kind == "bool":
-        return rng.random(shape) < 0.5
+        return np.asarray(rng.random(shape) < 0.5)
     if dtype.is_complex:
         parts = rng.uniform(low, high, (2, *shape))
-        return (parts[0] + 1j * parts[1]).astype(dtype.numpy)
+        return np.asarray(parts[0] + 1j * parts[1]).astype(dtype.numpy)
     if dtype.is_float:
         return (
             np.asarray(rng.uniform(low, high, shape))
@@ -107,10 +107,10 @@ def corners(dtype: DType) -> np.ndarray:
     if dtype.is_int:
         lowest = -(1 << (dtype.bits - 1)) if dtype.kind == "int" else 0
         highest = (1 << (dtype.bits - (dtype.kind == "int"))) - 1
-        edge = [0, 1, 2, 3, highest, highest - 1, lowest, lowest + 1, highest // 2, -1 if dtype.kind == "int" else 5]
-        return np.array(edge, np.int64 if dtype.kind == "int" else np.uint64).astype(dtype.numpy)
+        whole = [0, 1, 2, 3, highest, highest - 1, lowest, lowest + 1, highest // 2, -1 if dtype.kind == "int" else 5]
+        return np.array(whole, np.int64 if dtype.kind == "int" else np.uint64).astype(dtype.numpy)
     info = ml_dtypes.finfo(dtype.part.numpy)
-    edge = [0.0, -0.0, 1, -1, 0.5, -0.5, 1.5, 2.5, -2.5, 0.49, float(info.max), -float(info.max)]
+    edge: list[float] = [0.0, -0.0, 1, -1, 0.5, -0.5, 1.5, 2.5, -2.5, 0.49, float(info.max), -float(info.max)]
     edge += [np.inf, -np.inf, np.nan, 3.25]
     with np.errstate(all="ignore"):
         line = np.array(edge).astype(np.float32 if dtype.bits < 32 else dtype.part.numpy).astype(dtype.part.numpy)

@@ -63,8 +63,7 @@ def _broadcast_in_dim(op: Op, xs: Arrays, run: Run) -> Arrays:
     shape = declared(op).shape
     middle = [1] * len(shape)
     dims = attr(op, "broadcast_dimensions", ())
-    order = np.argsort(dims) if len(dims) else []
-    x = xs[0].transpose([int(i) for i in order]) if len(dims) else xs[0]
+    x = xs[0].transpose([int(i) for i in np.argsort(dims)]) if len(dims) else xs[0]
     for d, size in zip(sorted(dims), x.shape, strict=True):
         middle[d] = size
     return [np.broadcast_to(x.reshape(middle), shape)]
@@ -398,6 +397,19 @@ def _broadcast_in_dim_samples(name: str) -> Iterable[Sample]:
     yield Sample(name, "empty", (data(f32, (1,), name),), {"broadcast_dimensions": (1,)}, (Tensor((0, 3), f32),))
 
 
+@samples("broadcast")
+def _broadcast_samples(name: str) -> Iterable[Sample]:
+    for d in (i8, f32, c64):
+        for shape, sizes in (((), (3,)), ((5,), (2, 3)), ((3, 5), ()), ((5,), (0,))):
+            yield Sample(name, f"{d}{list(shape)}{list(sizes)}", (data(d, shape, name),), {"broadcast_sizes": sizes})
+
+
+@samples("get_dimension_size")
+def _get_dimension_size_samples(name: str) -> Iterable[Sample]:
+    for axis in range(3):
+        yield Sample(name, f"{axis}", (data(f32, (3, 0, 7), name),), {"dimension": axis})
+
+
 @samples("reshape")
 def _reshape_samples(name: str) -> Iterable[Sample]:
     for d in _WIDTHS:
@@ -434,8 +446,8 @@ def _pad_samples(name: str) -> Iterable[Sample]:
         for low, high, inner in (((1, 0), (0, 2), (0, 1)), ((-1, 2), (1, -2), (2, 0)), ((0, -3), (0, -4), (0, 0))):
             attrs = {"edge_padding_low": low, "edge_padding_high": high, "interior_padding": inner}
             yield Sample(name, f"{d}{list(low)}", (data(d, (3, 7), name), data(d, (), "value")), attrs)
-    attrs = {"edge_padding_low": (2,), "edge_padding_high": (1,), "interior_padding": (1,)}
-    yield Sample(name, "empty", (data(f32, (0,), name), data(f32, (), "value")), attrs)
+    line = {"edge_padding_low": (2,), "edge_padding_high": (1,), "interior_padding": (1,)}
+    yield Sample(name, "empty", (data(f32, (0,), name), data(f32, (), "value")), line)
 
 
 @samples("concatenate")
