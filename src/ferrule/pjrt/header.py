@@ -68,7 +68,8 @@ def _struct_names() -> set[str]:
 def _enums() -> Iterator[str]:
     for enum in abi.ENUMS.values():
         members = ", ".join(f"{name} = {value}" for name, value in enum.values.items())
-        yield f"typedef enum {{ {members} }} {enum.name};"
+        # A fixed type, so that a value outside the list, which a caller may pass, is not undefined behaviour.
+        yield f"typedef enum : int {{ {members} }} {enum.name};"
 
 
 def _function_types() -> dict[str, str]:
