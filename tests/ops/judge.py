@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -43,7 +44,9 @@ def judge(sample: Sample, found: Sequence[np.ndarray], more: float = 1.0, flush:
 
     With `flush`, a denormal result may also be zero.
     """
-    wanted = evaluate_block(sample.block(), sample.arrays, check=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        wanted = evaluate_block(sample.block(), sample.arrays, check=True)
     assert len(found) == len(wanted), f"{sample}: {len(found)} results, not {len(wanted)}"
     for number, (got, want) in enumerate(zip(found, wanted, strict=True)):
         got = np.asarray(got)

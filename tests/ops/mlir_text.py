@@ -87,7 +87,7 @@ class Writer:
 
     def op(self, op: Op) -> str:
         dialect = "chlo" if op.name in CHLO else "stablehlo"
-        if op.name in self.composites and op.result.dtype.is_float:
+        if op.name in self.composites and len(op.results) == 1 and op.result.dtype.is_float:
             return self.composite(op)
         skip = {("compare_type", "NOTYPE")}
         attrs = [f"{k} = {_attribute(k, v)}" for k, v in op.attrs.items() if (k, str(v)) not in skip]

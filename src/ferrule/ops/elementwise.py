@@ -152,7 +152,8 @@ def _cbrt(x: np.ndarray) -> np.ndarray:
 def _next_after(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     d = n.dtype_of(x)
     if d.bits >= 32:
-        return np.asarray(np.nextafter(x, y))
+        with n.silent():
+            return np.asarray(np.nextafter(x, y))
     bits, a, b = n.bits_of(x).astype(np.int64), n.widen(x), n.widen(y)
     sign_bit, one = 1 << (d.bits - 1), np.int64(1)
     grow = (b > a) == (a > 0)
