@@ -204,9 +204,11 @@ class _Importer:
             raise InvalidArgument(f"the program calls @{name}, which does not exist", where=op.loc)
         if name in self.stack:
             chain = " → ".join(f"@{n}" for n in (*self.stack, name))
-            raise Unsupported("recursive calls are not supported", where=op.loc, why=f"the calls are {chain}")
+            why, fix = f"the calls are {chain}", "write the recursion as a while loop"
+            raise Unsupported("recursive calls are not supported", where=op.loc, why=why, fix=fix)
         if len(self.stack) >= _MAX_CALLS:
-            raise Unsupported(f"calls are nested more than {_MAX_CALLS} deep", where=op.loc)
+            fix = "inline some of the functions, or use a while loop"
+            raise Unsupported(f"calls are nested more than {_MAX_CALLS} deep", where=op.loc, fix=fix)
         loc = op.loc if caller is None else self.join(caller, op.loc)
         self.stack.append(name)
         values = self.splice(function.body, [env.get(v, v) for v in op.operands], op, out, env, loc)

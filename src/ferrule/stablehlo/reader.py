@@ -170,7 +170,12 @@ class _Reader:
         """Reads the regions of an op. An isolated one is a section of its own and sees no outer values."""
         self.depth += 1
         if self.depth > _MAX_DEPTH:
-            malformed(self.at, f"regions are nested more than {_MAX_DEPTH} deep")
+            raise Unsupported(
+                f"regions are nested more than {_MAX_DEPTH} deep",
+                where=f"byte {self.at}",
+                why="each loop or branch within another takes stack in the compiler",
+                fix="nest fewer loops and branches in each other",
+            )
         outer_values, outer_end, after = self.values, self.end, 0
         if isolated:
             header = Cursor(self.data, self.at, self.end)
