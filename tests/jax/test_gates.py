@@ -125,3 +125,8 @@ def test_no_new_cpu_rule_is_overlooked():
 
     decided = rules.TAKEN | rules.LEFT
     assert {p.name for p in mlir._platform_specific_lowerings["cpu"]} <= decided
+
+
+def test_dlpack_memory_may_be_freed_while_an_exception_is_raised():
+    with pytest.raises(ZeroDivisionError):
+        print(np.from_dlpack(jnp.arange(5.0)), 1 // 0)

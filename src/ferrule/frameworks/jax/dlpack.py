@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 _CPU = 1  # kDLCPU
-# DLDataTypeCode
-_CODES = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}
+_BFLOAT = 4  # kDLBfloat
 
 
 class _Tensor(ctypes.Structure):
@@ -28,54 +27,28 @@ class _Tensor(ctypes.Structure):
     ]
 
 
-class _Managed(ctypes.Structure):
-    _fields_ = [("tensor", _Tensor), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p)]
-
-
-# Exported tensors by the address of their struct: what must live until the consumer calls the deleter.
-_alive: dict[int, tuple[Any, ...]] = {}
-
-
-@ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-def _delete(address: int) -> None:
-    _alive.pop(address, None)
-
-
-_capsule_destructor = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-
-
-@_capsule_destructor
-def _destroy_capsule(capsule: int) -> None:
-    # A consumer renames the capsule; one with the old name was never consumed.
-    api = ctypes.PyDLL(None)
-    api.PyCapsule_IsValid.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
-    if api.PyCapsule_IsValid(capsule, b"dltensor"):
-        api.PyCapsule_GetPointer.restype = ctypes.c_void_p
-        api.PyCapsule_GetPointer.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
-        _delete(api.PyCapsule_GetPointer(capsule, b"dltensor"))
-
-
 def export(host: np.ndarray) -> Any:
-    """A DLPack capsule that shares the memory of a host array. As JAX's own, it cannot say that it is read-only."""
-    kind = host.dtype.kind
-    code = _CODES.get(kind)
-    if host.dtype.name == "bfloat16":
-        code = 4
-    elif code is None or host.dtype.itemsize * 8 not in (8, 16, 32, 64, 128):
-        raise BufferError(f"DLPack has no name for the dtype {host.dtype}")
+    """A DLPack capsule that shares the memory of a host array. As JAX's own, it cannot say that it is read-only.
+
+    NumPy makes the capsule, because its deleter is C code: consumers call deleters at any time, even while an exception
+    is on its way, when a deleter written in Python would crash. NumPy refuses read-only arrays and does not know
+    bfloat16, so it gets a writable view of the same memory, with integers in place of bfloat16.
+    """
     host = np.ascontiguousarray(host).reshape(host.shape)
-    shape = (ctypes.c_int64 * max(1, host.ndim))(*host.shape)
-    managed = _Managed()
-    tensor = managed.tensor
-    tensor.data, tensor.device_type, tensor.device_id = host.__array_interface__["data"][0], _CPU, 0
-    tensor.ndim, tensor.code, tensor.bits, tensor.lanes = host.ndim, code, host.dtype.itemsize * 8, 1
-    tensor.shape = ctypes.cast(shape, ctypes.POINTER(ctypes.c_int64))
-    managed.deleter = ctypes.cast(_delete, ctypes.c_void_p).value
-    address = ctypes.addressof(managed)
-    _alive[address] = (managed, shape, host)
-    new = ctypes.pythonapi.PyCapsule_New
-    new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, _capsule_destructor]
-    return new(address, b"dltensor", _destroy_capsule)
+    bfloat16 = host.dtype.name == "bfloat16"
+    if not bfloat16 and (host.dtype.kind not in "iufcb" or host.dtype.isbuiltin != 1):
+        raise BufferError(f"DLPack has no name for the dtype {host.dtype}")
+    plain = host.view(np.int16) if bfloat16 else host
+    if host.size:
+        memory: Any = (ctypes.c_char * host.nbytes).from_address(host.__array_interface__["data"][0])
+        memory.owner = host  # the view keeps `memory` alive, and that the array
+        plain = np.frombuffer(memory, plain.dtype).reshape(host.shape)
+    capsule = plain.__dlpack__() if plain.flags.writeable else plain.copy().__dlpack__()
+    if bfloat16:
+        pointer = ctypes.pythonapi.PyCapsule_GetPointer
+        pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+        _Tensor.from_address(pointer(capsule, b"dltensor")).code = _BFLOAT
+    return capsule
 
 
 def patch(names: Set[str]) -> None:
