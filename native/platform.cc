@@ -13,6 +13,7 @@
 #include <iterator>
 #include <vector>
 
+#include "calls.h"
 #include "topology.h"
 
 namespace ferrule {
@@ -121,9 +122,9 @@ std::string PlatformName() {
 
 const std::string& PlatformVersion() {
   static const std::string& version = *new std::string([] {
-    // The Python compiler lies beside the library in an installed package; elsewhere there is none to read.
-    const std::string& path = LibraryPath();
-    const std::string folder = path.substr(0, path.rfind('/'));
+    // ferrule.bridge says where the Python compiler is; without it, it may lie beside the library.
+    std::string folder = GetPath("path.package");
+    if (folder.empty()) folder = LibraryPath().substr(0, LibraryPath().rfind('/'));
     std::string text = std::string("Ferrule ") + FERRULE_VERSION + " build " + BuildId().substr(0, 16);
     if (std::ifstream(folder + "/bridge.py").good()) {
       char hash[32];

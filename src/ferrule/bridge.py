@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import sys
 from collections.abc import Sequence
 from math import prod
@@ -20,7 +21,10 @@ def initialize(library_path: str) -> None:
     """Runs once when a framework initializes the plugin, before it makes a client."""
     from ferrule import libraries
 
-    libraries.hand_over(ctypes.CDLL(library_path))
+    library = ctypes.CDLL(library_path)
+    libraries.hand_over(library)
+    # Its files are part of the platform's version, hence of the frameworks' compile-cache keys.
+    library.ferrule_set_path(b"path.package", os.path.dirname(__file__).encode())
     if "jax" in sys.modules:
         # With a path alone (PJRT_NAMES_AND_LIBRARY_PATHS) nobody else tells JAX what the platform needs.
         from ferrule.frameworks.jax import attach_listed
