@@ -143,7 +143,7 @@ def _rng(op: Op, xs: Sequence[np.ndarray], run: Run) -> Sequence[np.ndarray]:
     if out.dtype.is_float:
         return [n.narrow(source.uniform(float(low), float(high), out.shape), out.dtype)]
     if out.dtype.kind == "bool":
-        return [source.integers(int(low), int(high), out.shape, endpoint=False).astype(np.bool_)]
+        return [source.integers(0, 2, out.shape).astype(np.bool_)]
     return [n.narrow(source.integers(int(low), int(high), out.shape, dtype=low.dtype), out.dtype)]
 
 

@@ -3,6 +3,7 @@
 * A concatenation or padding of large tensors becomes a chain of in-place updates: each part is written by a plain loop,
   instead of one kernel that asks for every element which part it lies in.
 * A reduction to few results is split in two stages, so that the first has enough rows to spread over the cores.
+* `rng` becomes random bits and what makes numbers of them (passes/draw.py).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import numpy as np
 
 from ferrule.ir import Block, Op, Tensor, Value, rewrite
 from ferrule.ir import types as t
+from ferrule.passes.draw import draw
 from ferrule.passes.simplify import splat
 
 # Smaller results are cheaper as one kernel that selects per element.
@@ -36,6 +38,8 @@ def _rule(out: Block, op: Op, operands: list[Value]) -> Sequence[Value] | None:
             return _pad(out, op, operands)
         case "reduce":
             return _split_reduction(out, op, operands)
+        case "rng":
+            return draw(out, op, operands)
     return None
 
 
