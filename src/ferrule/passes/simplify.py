@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ferrule.ir import Block, Op, Tensor, Value, rewrite
+from ferrule.ir import Block, DotDims, Op, Tensor, Value, rewrite
 from ferrule.ops import OPS
 
 # Folding evaluates ops with NumPy; larger results are cheaper to compute than to carry as constants.
@@ -245,10 +245,31 @@ def _transpose(out: Block, op: Op, operands: list[Value]) -> Value | None:
     if inner is not None and inner.name == "transpose":
         joined = tuple(inner.attrs["permutation"][d] for d in order)
         return out.add("transpose", inner.operands, [op.result.type], {"permutation": joined}, (), op.loc).result
+    if inner is not None and inner.name == "dot_general" and (swapped := _swap_dot(out, op, inner, order)):
+        return swapped
     # Only unit dimensions move: the elements stay where they are.
     if [d for d in order if source.shape[d] != 1] == [d for d in range(len(order)) if source.shape[d] != 1]:
         return out.add("reshape", [source], [op.result.type], {}, (), op.loc).result
     return None
+
+
+def _swap_dot(out: Block, op: Op, dot: Op, order: tuple[int, ...]) -> Value | None:
+    """transpose(a · b) as b · a, when the transposition exchanges the two sides; gradients of weights come so."""
+    dims = dot.attrs["dot_dimension_numbers"]
+    lhs, rhs = dot.operands
+    batch = len(dims.lhs_batching_dimensions)
+    left = len(lhs.shape) - batch - len(dims.lhs_contracting_dimensions)
+    rank = len(order)
+    if order != (*range(batch), *range(batch + left, rank), *range(batch, batch + left)):
+        return None
+    exchanged = DotDims(
+        dims.rhs_batching_dimensions,
+        dims.lhs_batching_dimensions,
+        dims.rhs_contracting_dimensions,
+        dims.lhs_contracting_dimensions,
+    )
+    attrs = dot.attrs | {"dot_dimension_numbers": exchanged}
+    return out.add("dot_general", [rhs, lhs], [op.result.type], attrs, (), op.loc).result
 
 
 @rule("concatenate")
