@@ -1,7 +1,10 @@
 #include "buffer.h"
 
+#include <optional>
+
 #include "entry.h"
 #include "program.h"
+#include "python_api.h"
 
 namespace ferrule {
 
@@ -214,7 +217,15 @@ namespace {
 Result<void*> Address(Buffer* buffer) {
   auto contents = buffer->Use("the buffer whose address was asked for");
   if (!contents.ok()) return contents.status();
-  FERRULE_RETURN_IF_ERROR((*contents)->ready->Await());
+  if (!(*contents)->ready->IsReady()) {
+    // JAX asks with the GIL held, and the producer may be waiting for the GIL to call back into Python.
+    const python::Api* api = python::Known();
+    const bool running = api != nullptr && api->Py_IsInitialized() && !(api->IsFinalizing && api->IsFinalizing());
+    std::optional<python::WithoutGil> released;
+    if (running) released.emplace(*api);
+    (void)(*contents)->ready->Await();
+  }
+  FERRULE_RETURN_IF_ERROR((*contents)->ready->status());
   return (*contents)->storage->data();
 }
 

@@ -63,7 +63,7 @@ class Function<R(A...)> {
   R operator()(A... arguments) const {
     try {
       return pointer_(arguments...);
-    } catch (abi::__forced_unwind&) {
+    } catch (::abi::__forced_unwind&) {
       Hang();
     }
   }

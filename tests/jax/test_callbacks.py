@@ -161,3 +161,11 @@ def test_cannot_be_saved():
     compiled = jax.jit(lambda v: jax.pure_callback(np.negative, like(v), v)).lower(jnp.ones(3)).compile()
     with pytest.raises(Exception, match="cannot be saved"):
         serialize_executable.serialize(compiled)
+
+
+def test_the_address_of_a_pending_result_does_not_block_its_callback():
+    # JAX asks for the address with the GIL held, and the callback needs the GIL.
+    f = jax.jit(lambda x: jax.pure_callback(lambda v: v + 1, jax.ShapeDtypeStruct((4,), jnp.float32), x))
+    y = f(jnp.ones(4))
+    assert y.unsafe_buffer_pointer()
+    np.testing.assert_array_equal(y, 2 * np.ones(4))
