@@ -17,11 +17,12 @@ from typing import Any
 os.environ.setdefault("JAX_PLATFORMS", "ferrule,cpu")
 
 import flax.linen as nn
-import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 from timing import HEADER, compare, platforms, row
+
+import jax
 
 Case = tuple[Callable[..., Any], tuple[Any, ...]]
 CPU = jax.devices("cpu")[0]

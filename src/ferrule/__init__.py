@@ -12,8 +12,6 @@ Importing this package is cheap; the compiler is loaded when it is first needed.
 
 from __future__ import annotations
 
-import sys
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from ferrule.errors import FerruleError
@@ -44,14 +42,3 @@ def __getattr__(name: str) -> Any:
     module, attribute = _PLACES[name]
     value = globals()[name] = getattr(importlib.import_module(module), attribute)
     return value
-
-
-class _Package(ModuleType):
-    """The import system binds each submodule in its package; `ferrule.compile` is to stay the function."""
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if not (name == "compile" and isinstance(value, ModuleType)):
-            super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package

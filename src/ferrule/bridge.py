@@ -34,7 +34,7 @@ def initialize(library_path: str) -> None:
 
 def compile(code: bytes, format: str, options: bytes, target: str) -> bytes:
     """Compiles a program as PJRT hands it over; returns the serialized program."""
-    from ferrule.compile import compile_program
+    from ferrule.pipeline import compile_program
 
     return compile_program(code, format, options, target).serialize()
 

@@ -84,9 +84,9 @@ def _devices(options: argparse.Namespace) -> int:
 
 
 def _compile(options: argparse.Namespace) -> int:
-    from ferrule.compile import USER_OPTIONS, compile_module
     from ferrule.debug import Trace
     from ferrule.errors import Unsupported
+    from ferrule.pipeline import USER_OPTIONS, compile_module
     from ferrule.stablehlo.options import parse_options
     from ferrule.stablehlo.reader import read
     from ferrule.targets.cpu import host

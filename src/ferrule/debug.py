@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -39,7 +39,7 @@ def say(text: str) -> None:
 class Trace:
     """Follows one compile: times, prints, dumps and checks its stages."""
 
-    def __init__(self, user: dict[str, Any] | None = None) -> None:
+    def __init__(self, user: Mapping[str, Any] | None = None) -> None:
         user = user or {}
         self.level = int(user.get("ferrule_debug", level()))
         self.folder = str(user.get("ferrule_dump", os.environ.get("FERRULE_DUMP", "")))

@@ -24,7 +24,7 @@ Binary form (little endian; `native/program.cc` reads it; bump FORMAT with any c
     arena_bytes            i64   temporaries: one allocation per execution
     constants              bytes                      loaded at 64-byte alignment
     objects                list<bytes>                relocatable ELF objects
-    functions              list of: object u32, symbol str
+    functions              list of: object u32, symbol str, flops f64, bytes f64 (of one whole launch)
     slots                  list of: kind u8, index-or-offset i64, size i64
                            kind 0 param k, 1 output k, 2 constant at offset, 3 arena at offset
     blocks                 list of list of steps; block 0 is the entry
@@ -38,7 +38,8 @@ Binary form (little endian; `native/program.cc` reads it; bump FORMAT with any c
     3 WHILE    cond block u32, predicate slot u32 (i1), body block u32
     4 CASE     index slot u32, kind u8 (0 = i32 index, the last branch when out of range; 1 = i1: branch 0 if true
                else 1), branches list<u32>
-    5 CALL     target str, api u8 (0 = Ferrule's own registry, 1 = XLA FFI), operands list, results list, attrs dict
+    5 CALL     target str, api u8 (0 = Ferrule's own registry, 1 = XLA FFI), operands list, results list, attrs dict,
+               flops f64, where str (the user's source line, for errors)
                operand/result = slot u32, pjrt dtype u32, dims list<i64>
                dict = list of: key str, value
                value = tag u8, then: 0 i64 · 1 f64 · 2 str · 3 list<i64> · 4 list<f64> · 5 dict · 6 bool u8
@@ -54,7 +55,7 @@ from __future__ import annotations
 import struct
 import zlib
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -118,6 +119,17 @@ class Call:
     operands: tuple[tuple[int, Tensor], ...]
     results: tuple[tuple[int, Tensor], ...]
     attrs: dict[str, Any]
+    flops: float = 0.0
+    where: str = ""
+
+
+class Entry(NamedTuple):
+    """A compiled function: the number of its object, its symbol, and the work of one whole launch."""
+
+    object: int
+    symbol: str
+    flops: float = 0.0
+    nbytes: float = 0.0
 
 
 Step = Launch | Copy | While | Case | Call
@@ -157,7 +169,7 @@ class Program:
     arena_bytes: int = 0
     constants: bytes = b""
     objects: list[bytes] = field(default_factory=list)
-    functions: list[tuple[int, str]] = field(default_factory=list)
+    functions: list[Entry] = field(default_factory=list)
     slots: list[Slot] = field(default_factory=list)
     blocks: list[list[Step]] = field(default_factory=list)
     text: bytes = b""
@@ -209,7 +221,7 @@ class Program:
                 return f"while block {cond} [{self._slot(predicate)}] do block {body}"
             case Case(index, _, branches):
                 return f"case {self._slot(index)} of blocks {list(branches)}"
-            case Call(target, ffi, operands, results, attrs):
+            case Call(target, ffi, operands, results, attrs, _, _):
                 ins = ", ".join(f"{self._slot(s)}:{t}" for s, t in operands)
                 outs = ", ".join(f"{self._slot(s)}:{t}" for s, t in results)
                 return f"call {'ffi ' if ffi else ''}{target}({ins}) -> ({outs}) {attrs}"
@@ -222,17 +234,17 @@ class _Writer:
     def put(self, layout: str, *values: Any) -> None:
         self.parts.append(struct.pack("<" + layout, *values))
 
-    def bytes(self, data: bytes) -> None:
+    def put_bytes(self, data: bytes) -> None:
         self.put("I", len(data))
         self.parts.append(data)
 
-    def str(self, text: str) -> None:
-        self.bytes(text.encode())
+    def put_str(self, text: str) -> None:
+        self.put_bytes(text.encode())
 
     def ints(self, values: Any, layout: str = "q") -> None:
         self.put(f"I{len(values)}{layout}", len(values), *values)
 
-    def type(self, type: Tensor) -> None:
+    def put_type(self, type: Tensor) -> None:
         self.put("I", type.dtype.pjrt)
         self.ints(type.shape)
 
@@ -246,10 +258,10 @@ class _Writer:
                 self.put("Bd", 1, value)
             case str():
                 self.put("B", 2)
-                self.str(value)
+                self.put_str(value)
             case dict():
                 self.put("B", 5)
-                self.dict(value)
+                self.put_dict(value)
             case Fn(index):
                 self.put("BI", 9, index)
             case np.ndarray() if value.ndim == 0:
@@ -257,7 +269,7 @@ class _Writer:
                 self.parts.append(value.tobytes().ljust(8, b"\0")[:8])
             case np.ndarray():
                 self.put("BI", 8, BY_NUMPY[value.dtype].pjrt)
-                self.bytes(np.ascontiguousarray(value).tobytes())
+                self.put_bytes(np.ascontiguousarray(value).tobytes())
             case tuple() | list() if all(isinstance(v, int) and not isinstance(v, bool) for v in value):
                 self.put("B", 3)
                 self.ints(value)
@@ -271,10 +283,10 @@ class _Writer:
             case _:
                 raise InvalidArgument(f"attribute value {value!r} cannot be stored in a program")
 
-    def dict(self, table: dict[str, Any]) -> None:
+    def put_dict(self, table: dict[str, Any]) -> None:
         self.put("I", len(table))
         for key, value in table.items():
-            self.str(key)
+            self.put_str(key)
             self.value(value)
 
     def step(self, step: Step) -> None:
@@ -291,44 +303,50 @@ class _Writer:
                 self.ints(step.branches, "I")
             case Call():
                 self.put("B", 5)
-                self.str(step.target)
+                self.put_str(step.target)
                 self.put("B", step.ffi)
                 for side in (step.operands, step.results):
                     self.put("I", len(side))
                     for slot, type in side:
                         self.put("I", slot)
-                        self.type(type)
-                self.dict(step.attrs)
+                        self.put_type(type)
+                self.put_dict(step.attrs)
+                if FORMAT > 1:
+                    self.put("d", step.flops)
+                    self.put_str(step.where)
 
     def program(self, p: Program) -> bytes:
         for text in (p.compiler, p.target, p.features, p.name, p.fingerprint):
-            self.str(text)
+            self.put_str(text)
         self.put("qq", p.replicas, p.partitions)
         self.ints(p.device_assignment)
         self.put("I", len(p.params))
         for param in p.params:
-            self.type(param.type)
-            self.str(param.memory_kind)
-            self.bytes(param.sharding)
+            self.put_type(param.type)
+            self.put_str(param.memory_kind)
+            self.put_bytes(param.sharding)
             self.put("q", param.alias)
         self.put("I", len(p.outputs))
         for output in p.outputs:
-            self.type(output.type)
-            self.str(output.memory_kind)
-            self.bytes(output.sharding)
+            self.put_type(output.type)
+            self.put_str(output.memory_kind)
+            self.put_bytes(output.sharding)
         self.put("II", p.flags, len(p.cost))
         for key, number in p.cost.items():
-            self.str(key)
+            self.put_str(key)
             self.put("d", number)
         self.put("q", p.arena_bytes)
-        self.bytes(p.constants)
+        self.put_bytes(p.constants)
         self.put("I", len(p.objects))
         for code in p.objects:
-            self.bytes(code)
+            self.put_bytes(code)
         self.put("I", len(p.functions))
-        for index, symbol in p.functions:
+        for entry in p.functions:
+            index, symbol, flops, nbytes = Entry(*entry)
             self.put("I", index)
-            self.str(symbol)
+            self.put_str(symbol)
+            if FORMAT > 1:
+                self.put("dd", flops, nbytes)
         self.put("I", len(p.slots))
         for slot in p.slots:
             self.put("Bqq", slot.kind, slot.where, slot.size)
@@ -337,7 +355,7 @@ class _Writer:
             self.put("I", len(steps))
             for step in steps:
                 self.step(step)
-        self.bytes(p.text)
+        self.put_bytes(p.text)
         return b"".join(self.parts)
 
 
@@ -350,13 +368,13 @@ class _Reader:
         self.at += struct.calcsize("<" + layout)
         return values[0] if len(values) == 1 else values
 
-    def bytes(self) -> bytes:
+    def get_bytes(self) -> bytes:
         size = self.get("I")
         self.at += size
         return self.data[self.at - size : self.at]
 
-    def str(self) -> str:
-        return self.bytes().decode()
+    def get_str(self) -> str:
+        return self.get_bytes().decode()
 
     def ints(self, layout: str = "q") -> tuple[Any, ...]:
         count = self.get("I")
@@ -367,7 +385,7 @@ class _Reader:
     def dtype(self) -> DType:
         return BY_PJRT[self.get("I")]
 
-    def type(self) -> Tensor:
+    def get_type(self) -> Tensor:
         dtype = self.dtype()
         return Tensor(self.ints(), dtype)
 
@@ -379,38 +397,39 @@ class _Reader:
             case 1:
                 return self.get("d")
             case 2:
-                return self.str()
+                return self.get_str()
             case 3:
                 return self.ints()
             case 4:
                 return self.ints("d")
             case 5:
-                return self.dict()
+                return self.get_dict()
             case 6:
                 return bool(self.get("B"))
             case 7:
                 dtype, raw = self.dtype(), self.get("8s")
                 return np.frombuffer(raw[: dtype.itemsize], dtype.numpy).reshape(())
             case 8:
-                return np.frombuffer(self.bytes_after_dtype(), self.last.numpy)
+                return np.frombuffer(self.array_bytes(), self.last.numpy)
             case 9:
                 return Fn(self.get("I"))
             case 10:
                 return tuple(self.value() for _ in range(self.get("I")))
         raise InvalidArgument(f"unknown attribute tag {tag} in a Ferrule program")
 
-    def bytes_after_dtype(self) -> bytes:
+    def array_bytes(self) -> bytes:
         self.last = self.dtype()
-        return self.bytes()
+        return self.get_bytes()
 
-    def dict(self) -> dict[str, Any]:
-        return {self.str(): self.value() for _ in range(self.get("I"))}
+    def get_dict(self) -> dict[str, Any]:
+        return {self.get_str(): self.value() for _ in range(self.get("I"))}
 
     def step(self) -> Step:
         opcode = self.get("B")
         match opcode:
             case 1:
-                return Launch(*self.get("Iqq"), self.ints("I"))
+                function, grid, grain = self.get("Iqq")
+                return Launch(function, grid, grain, self.ints("I"))
             case 2:
                 return Copy(*self.get("IIq"))
             case 3:
@@ -419,28 +438,32 @@ class _Reader:
                 index, is_bool = self.get("IB")
                 return Case(index, bool(is_bool), self.ints("I"))
             case 5:
-                target, ffi = self.str(), bool(self.get("B"))
-                sides = [tuple((self.get("I"), self.type()) for _ in range(self.get("I"))) for _ in range(2)]
-                return Call(target, ffi, sides[0], sides[1], self.dict())
+                target, ffi = self.get_str(), bool(self.get("B"))
+                sides = [tuple((self.get("I"), self.get_type()) for _ in range(self.get("I"))) for _ in range(2)]
+                if FORMAT == 1:
+                    return Call(target, ffi, sides[0], sides[1], self.get_dict())
+                return Call(target, ffi, sides[0], sides[1], self.get_dict(), self.get("d"), self.get_str())
         raise InvalidArgument(f"unknown step {opcode} in a Ferrule program")
 
     def program(self) -> Program:
-        texts = [self.str() for _ in range(5)]
+        texts = [self.get_str() for _ in range(5)]
         p = Program(compiler=texts[0], target=texts[1], features=texts[2], name=texts[3], fingerprint=texts[4])
         p.replicas, p.partitions = self.get("qq")
         p.device_assignment = self.ints()
         for _ in range(self.get("I")):
-            type, kind, sharding = self.type(), self.str(), self.bytes()
+            type, kind, sharding = self.get_type(), self.get_str(), self.get_bytes()
             p.params.append(Param(type, self.get("q"), kind, sharding))
         for _ in range(self.get("I")):
-            p.outputs.append(Output(self.type(), self.str(), self.bytes()))
+            p.outputs.append(Output(self.get_type(), self.get_str(), self.get_bytes()))
         p.flags, count = self.get("II")
-        p.cost = {self.str(): self.get("d") for _ in range(count)}
+        p.cost = {self.get_str(): self.get("d") for _ in range(count)}
         p.arena_bytes = self.get("q")
-        p.constants = self.bytes()
-        p.objects = [self.bytes() for _ in range(self.get("I"))]
-        p.functions = [(self.get("I"), self.str()) for _ in range(self.get("I"))]
+        p.constants = self.get_bytes()
+        p.objects = [self.get_bytes() for _ in range(self.get("I"))]
+        p.functions = [
+            Entry(self.get("I"), self.get_str(), *(self.get("dd") if FORMAT > 1 else ())) for _ in range(self.get("I"))
+        ]
         p.slots = [Slot(*self.get("Bqq")) for _ in range(self.get("I"))]
         p.blocks = [[self.step() for _ in range(self.get("I"))] for _ in range(self.get("I"))]
-        p.text = self.bytes()
+        p.text = self.get_bytes()
         return p

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+
+import jax
 from jax import lax
 
 R = np.random.RandomState(7)

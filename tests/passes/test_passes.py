@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from simulate import simulate
 
+import jax
 from ferrule.passes.allocate import allocate
 from ferrule.passes.expand import expand
 from ferrule.passes.fuse import fuse

@@ -343,7 +343,7 @@ class LoadedExecutable:
             output_lists=ctypes.addressof(output_lists),
             device_complete_events=ctypes.addressof(events),
         )
-        results = [Buffer(self.client, h) for h in outputs[: self.num_outputs]]
+        results = [Buffer(self.client, h or 0) for h in outputs[: self.num_outputs]]
         if events[0]:
             plugin.await_event(events[0], "LoadedExecutable_Execute")
         return results

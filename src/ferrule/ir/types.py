@@ -124,6 +124,11 @@ class Tuple:
 
     elements: tuple[Type, ...]
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """A tuple is no array; only code that has checked its types may ask."""
+        raise TypeError("a tuple type has no shape")
+
     def __str__(self) -> str:
         return f"tuple<{', '.join(map(str, self.elements))}>"
 

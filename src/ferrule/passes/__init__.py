@@ -1,1 +1,1 @@
-"""Passes: graph → graph, one per file, in the order of `ferrule.compile`."""
+"""Passes: graph → graph, one per file, in the order of `ferrule.pipeline`."""

@@ -9,7 +9,7 @@ from ferrule.codegen.kernel import Kernel, emit_comparator, emit_kernel, structu
 from ferrule.codegen.object import compile_module
 from ferrule.ir import Block, Op, Tensor, Value
 from ferrule.passes.allocate import Plan
-from ferrule.program import Call, Case, Copy, Fn, Launch, Program, Step, While
+from ferrule.program import Call, Case, Copy, Entry, Fn, Launch, Program, Step, While
 from ferrule.targets.cpu import Machine
 
 # Kernels per LLVM module: enough to spread its fixed cost, few enough that code generation stays linear.
@@ -91,17 +91,19 @@ class _Assembler:
             tuple((self.slot(v), v.type) for v in side if isinstance(v.type, Tensor)) for side in (reads, op.results)
         ]
         target = op.attrs["target"]
+        flops = 0.0
         if target == "gemm":
-            self.work.flops += 2.0 * attrs["batch"] * attrs["m"] * attrs["n"] * attrs["k"]
+            flops = 2.0 * attrs["batch"] * attrs["m"] * attrs["n"] * attrs["k"]
         elif target == "conv":
             out = op.results[0].type.size  # type: ignore[union-attr]
             kernel = op.operands[1]
             outputs = kernel.shape[attrs["kernel_output_feature_dimension"]]
-            self.work.flops += 2.0 * out * kernel.type.size / max(1, outputs)  # type: ignore[union-attr]
+            flops = 2.0 * out * kernel.type.size / max(1, outputs)  # type: ignore[union-attr]
         else:
             self.work.serial = False
+        self.work.flops += flops
         self.work.nbytes += sum(v.type.nbytes for v in (*op.operands, *op.results) if isinstance(v.type, Tensor))
-        return Call(target, op.attrs["ffi"], sides[0], sides[1], attrs)
+        return Call(target, op.attrs["ffi"], sides[0], sides[1], attrs, flops, str(op.loc))
 
 
 def label(block: Block) -> str:
@@ -129,6 +131,7 @@ def assemble(block: Block, plan: Plan, machine: Machine, program: Program) -> Wo
             declares.update(kernel.declares)
             constants.update(kernel.globals)
         program.objects.append(compile_module([k.text for k in batch], declares, constants, machine))
-        program.functions += [(len(program.objects) - 1, k.symbol) for k in batch]
+        number = len(program.objects) - 1
+        program.functions += [Entry(number, k.symbol, k.flops, k.bytes) for k in batch]
     assembler.work.kernels = kernels
     return assembler.work

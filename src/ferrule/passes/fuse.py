@@ -343,10 +343,10 @@ class _Fuser:
         while ready:
             node = self.block.ops[heapq.heappop(ready)[1]]
             order.append(node)
-            for onward in after[node]:
-                waiting[onward] -= 1
-                if not waiting[onward]:
-                    heapq.heappush(ready, (place[onward], self.position[onward]))
+            for reader in after[node]:
+                waiting[reader] -= 1
+                if not waiting[reader]:
+                    heapq.heappush(ready, (place[reader], self.position[reader]))
         assert len(order) == len(nodes), "fusion made a cycle"
         return order
 
