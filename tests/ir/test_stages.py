@@ -12,10 +12,13 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "stablehlo"))
 
 from programs import lower, programs
 
-from ferrule.compile import compile_program
+from ferrule.pipeline import compile_program
 
 
-@pytest.mark.parametrize("name, f, args", programs(), ids=[p[0] for p in programs()])
+PROGRAMS = list(programs())
+
+
+@pytest.mark.parametrize("name, f, args", PROGRAMS, ids=[p[0] for p in PROGRAMS])
 def test_stages(name: str, f: Any, args: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FERRULE_VERIFY", "1")
     assert compile_program(lower(f, *args)).blocks
