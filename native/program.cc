@@ -52,6 +52,14 @@ class PointerArray {
   std::unique_ptr<void*[]> heap_;
 };
 
+// The error with the user's source line behind its first line, where every error of Ferrule has it.
+Status Located(const Status& status, const std::string& where) {
+  if (where.empty()) return status;
+  std::string text = status.message();
+  text.insert(std::min(text.find('\n'), text.size()), "\n  where: " + where);
+  return {status.code(), std::move(text)};
+}
+
 class LoadedProgram final : public Program {
  public:
   Status Init();
@@ -162,7 +170,7 @@ Status LoadedProgram::PrepareCalls(const ProgramData& data) {
       if (!call) continue;
       if (call->ffi) {
         auto prepared = PrepareFfiCall(call->desc);
-        if (!prepared.ok()) return prepared.status();
+        if (!prepared.ok()) return Located(prepared.status(), call->where);
         calls_.push_back(std::move(prepared.value()));
         continue;
       }
@@ -173,7 +181,7 @@ Status LoadedProgram::PrepareCalls(const ProgramData& data) {
             "', which this build of Ferrule does not have\n  fix: load it with the Ferrule that compiled it (" +
             compiler + ")");
       auto prepared = factory(call->desc);
-      if (!prepared.ok()) return prepared.status();
+      if (!prepared.ok()) return Located(prepared.status(), call->where);
       calls_.push_back(std::move(prepared.value()));
     }
   }

@@ -316,7 +316,9 @@ StepData ProgramReader::GetStep(const std::vector<CompiledFn>& functions, const 
       GetOperands(data, &step.desc.operands, &step.operands);
       GetOperands(data, &step.desc.results, &step.results);
       step.desc.attrs = GetDict(functions, 0);
-      if (format_ != 1) step.flops = Get<double>();
+      if (format_ == 1) return step;
+      step.flops = Get<double>();
+      step.where = GetString();
       return step;
     }
     default:

@@ -43,6 +43,7 @@ struct CallData {
   bool ffi;
   std::vector<uint32_t> operands, results;
   double flops = 0;
+  std::string where;  // the user's source line, for errors
 };
 using StepData = std::variant<LaunchData, CopyData, WhileData, CaseData, CallData>;
 
