@@ -14,7 +14,6 @@ from programs import lower, programs
 
 from ferrule.pipeline import compile_program
 
-
 PROGRAMS = list(programs())
 
 
