@@ -242,10 +242,8 @@ def test_older_and_newer_hosts(client: Client, add: LoadedExecutable) -> None:
             raw = ctypes.create_string_buffer(b"\x5a" * (spec.size + 64), spec.size + 64)
             raw[: min(size, spec.size)] = whole[: min(size, spec.size)]
             ctypes.c_size_t.from_buffer(raw).value = size
-            entry = getattr(client.plugin._api, f"PJRT_{name}")
-            address = ctypes.cast(entry, ctypes.c_void_p).value
-            error = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(address)(ctypes.addressof(raw))
-            assert not error, (name, size, client.plugin.error(error, name))
+            table = client.plugin.table
+            table.check(table.function(f"PJRT_{name}")(ctypes.addressof(raw)))
             behind = raw.raw[min(size, spec.size) :]
             assert set(behind) == {0x5A}, (name, size)
 
@@ -258,10 +256,9 @@ def test_hosts_older_than_any(client: Client, add: LoadedExecutable, refused: Re
         args.struct_size = 8
         if spec.oldest_size <= 8:
             continue
-        address = ctypes.cast(getattr(client.plugin._api, f"PJRT_{name}"), ctypes.c_void_p).value
-        error = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(address)(ctypes.addressof(args))
+        table = client.plugin.table
         with refused("INVALID_ARGUMENT", name, "has 8 bytes, at least", "are needed"):
-            raise client.plugin.error(error, name)
+            table.check(table.function(f"PJRT_{name}")(ctypes.addressof(args)))
 
 
 def test_older_execute_options(client: Client, add: LoadedExecutable) -> None:

@@ -28,7 +28,7 @@ A, B, M, SQ = f32(5, 7), f32(5, 7), f32(3, 4, 5), f32(6, 6)
 POS = f32(5, 7, low=0.1, high=4)
 UNIT = f32(5, 7, low=-0.99, high=0.99)
 SPD = (lambda x: (x @ x.T + 6 * np.eye(6)).astype(np.float32))(SQ)
-I, J = ints(5, 7), ints(5, 7, low=1, high=9)
+INT, J = ints(5, 7), ints(5, 7, low=1, high=9)
 KEY = np.array([3, 9], np.uint32)
 IMG = f32(2, 9, 8, 3)
 
@@ -51,21 +51,21 @@ UNARY = {
     "logsumexp": (jax.nn.logsumexp, A),
     "isfinite": (jnp.isfinite, np.array([1, np.inf, -np.inf, np.nan], np.float32)),
     "nan_to_num": (jnp.nan_to_num, np.array([1, np.inf, -np.inf, np.nan], np.float32)),
-    "popcount": (lax.population_count, I.astype(np.uint32)),
+    "popcount": (lax.population_count, INT.astype(np.uint32)),
     "clz": (lax.clz, np.array([0, 1, 255, -1], np.int32)),
-    "invert": (jnp.invert, I),
+    "invert": (jnp.invert, INT),
     "i0e": (jax.scipy.special.i0e, A),
 }
 BINARY = {
     **{n: (getattr(jnp, n), A, B) for n in "add subtract multiply divide maximum minimum arctan2 hypot".split()},
-    **{n: (getattr(jnp, n), I, J) for n in "floor_divide remainder bitwise_and bitwise_or bitwise_xor fmod".split()},
+    **{n: (getattr(jnp, n), INT, J) for n in "floor_divide remainder bitwise_and bitwise_or bitwise_xor fmod".split()},
     **{n: (getattr(jnp, n), A, B) for n in "less greater_equal equal not_equal".split()},
     "power": (jnp.power, POS, A),
     "integer_pow": (lambda x: x**5 + x**-2, POS),
-    "int_power": (lambda x: x**3, I),
-    "left_shift": (jnp.left_shift, I, J),
-    "right_shift": (jnp.right_shift, I, J),
-    "right_shift_logical": (lax.shift_right_logical, I, J),
+    "int_power": (lambda x: x**3, INT),
+    "left_shift": (jnp.left_shift, INT, J),
+    "right_shift": (jnp.right_shift, INT, J),
+    "right_shift_logical": (lax.shift_right_logical, INT, J),
     "rem": (lax.rem, A, B),
     "nextafter": (jnp.nextafter, A, B),
     "igamma": (lax.igamma, POS, POS[::-1].copy()),
@@ -110,7 +110,7 @@ REDUCTIONS = {
     "init": (lambda x: lax.reduce(x, np.float32(5), lax.add, (0,)), A),
     "big_init": (lambda x: lax.reduce(x, np.float32(5), lax.add, (0,)), f32(100_000)),
     "custom": (lambda x: lax.reduce(x, np.float32(1), lambda a, b: a * b + a + b, (0,)), f32(5, 3, low=0, high=0.1)),
-    "int_sum": (lambda x: (x.sum(), x.prod(0), x.max(1)), I),
+    "int_sum": (lambda x: (x.sum(), x.prod(0), x.max(1)), INT),
     "bool": (lambda x: ((x > 0).all(0), (x > 1).any(1), (x > 0).sum()), A),
     "nan_max": (jnp.max, np.array([1, np.nan, 3], np.float32)),
     "cumsum": (lambda x: jnp.cumsum(x, 1), A),
@@ -175,7 +175,7 @@ LINEAR = {
     "einsum": (lambda a, b: jnp.einsum("bij,kbj->ikb", a, b), f32(3, 4, 5), f32(6, 3, 5)),
     "einsum_two": (lambda a, b: jnp.einsum("abcd,dcef->abfe", a, b), f32(2, 3, 4, 5), f32(5, 4, 2, 3)),
     "outer": (jnp.outer, f32(5), f32(6)),
-    "int_matmul": (jnp.matmul, I, I.T.copy()),
+    "int_matmul": (jnp.matmul, INT, INT.T.copy()),
     "i8_matmul": (
         lambda a, b: lax.dot(a, b, preferred_element_type=np.int32),
         ints(9, 20, low=-128, high=127, dtype=np.int8),
@@ -309,7 +309,7 @@ TYPES = {
     "big_float_to_int": (lambda x: x.astype(np.int32), np.array([1e20, -1e20, np.inf, -np.inf, 3.7], np.float32)),
     "int_to_float": (lambda x: x.astype(np.float32), ints(9, low=-(2**31), high=2**31 - 1)),
     "bool_arithmetic": (lambda x: (x > 0) & (x < 1) | (x > 2), A),
-    "integer_division": (lambda x, y: (lax.div(x, y), lax.rem(x, y)), I, np.where(J == 3, 0, J).astype(np.int32)),
+    "integer_division": (lambda x, y: (lax.div(x, y), lax.rem(x, y)), INT, np.where(J == 3, 0, J).astype(np.int32)),
     "complex_arithmetic": (lambda x, y: (x * y, x / y, x + y, jnp.conj(x), jnp.abs(x), jnp.angle(y)), c64(9), c64(9)),
     "complex_functions": (lambda x: (jnp.exp(x), jnp.log(x), jnp.sqrt(x), jnp.sin(x), jnp.tanh(x), x**2.5), c64(9)),
     "complex_sum": (lambda x: (x.sum(), x.prod(), x.real.sum(), x.imag.max()), c64(9)),

@@ -1,4 +1,4 @@
-"""The passes keep the meaning of programs: planned memory, executed byte by byte, gives what the importer's graph gives."""
+"""The passes keep the meaning of programs: planned memory, run byte by byte, gives what the importer's graph gives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes the CompileOptionsProto that PJRT's Compile takes; only the fields that a plugin needs (protobuf wire form)."""
+"""Writes the CompileOptionsProto that PJRT takes; only the fields that a plugin needs (protobuf wire form)."""
 
 from __future__ import annotations
 

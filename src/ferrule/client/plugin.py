@@ -8,166 +8,71 @@ message.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ferrule.client.options import compile_options
-from ferrule.errors import FerruleError, InvalidArgument, NotFound
+from ferrule.errors import InvalidArgument, NotFound
 from ferrule.ir.types import BY_NUMPY, BY_PJRT
 from ferrule.pjrt import abi
-from ferrule.pjrt.ctypes_abi import struct
+from ferrule.pjrt.ctypes_abi import PjrtError, Table, make, named_value, read_named_values, text
 
-_CODES = {value: name.removeprefix("PJRT_Error_Code_") for name, value in abi.ENUMS["PJRT_Error_Code"].values.items()}
-_ONLY_DURING_CALL = 0
-
-
-class PjrtError(FerruleError):
-    """An error that a plugin returned; `code` is its status code name ("INVALID_ARGUMENT", …)."""
-
-    def __init__(self, code: str, message: str, call: str) -> None:
-        super().__init__(message)
-        self.code, self.call = code, call
+_ONLY_DURING_CALL = abi.ENUMS["PJRT_HostBufferSemantics"].values["PJRT_HostBufferSemantics_kImmutableOnlyDuringCall"]
 
 
 class Plugin:
-    """A loaded PJRT plugin."""
+    """A loaded PJRT plugin; `table` is its C API, called by name."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         try:
-            self._library = ctypes.CDLL(str(self.path))
+            self.table = Table.load(str(self.path))
         except OSError as error:
             raise NotFound(f"cannot open the PJRT plugin {self.path}", why=str(error), fix="check the path") from error
-        try:
-            entry = self._library.GetPjrtApi
         except AttributeError:
             raise InvalidArgument(f"{self.path} is not a PJRT plugin", why="it does not export GetPjrtApi") from None
-        entry.restype = ctypes.c_void_p
-        address = entry()
-        if not address:
-            raise InvalidArgument(f"GetPjrtApi of {self.path} returned null")
-        self._api = struct("PJRT_Api").from_address(address)
-        version = self._api.pjrt_api_version
-        self.version = (version.major_version, version.minor_version)
         self.call("Plugin_Initialize")
 
-    def has(self, function: str) -> bool:
-        """Does the plugin's table hold this function (name without "PJRT_")?"""
-        name = "PJRT_" + function
-        field = abi.STRUCTS_BY_NAME["PJRT_Api"].field(name)
-        return self._api.struct_size >= field.end and bool(getattr(self._api, name))
-
     def call(self, function: str, **inputs: Any) -> Any:
-        """Calls a function of the table with the given input fields; returns the filled argument struct."""
-        name = "PJRT_" + function
-        if not self.has(function):
-            raise PjrtError("UNIMPLEMENTED", f"the plugin {self.path.name} has no {name}", function)
-        kind = struct(name + "_Args")
-        args = kind(struct_size=abi.STRUCTS_BY_NAME[name + "_Args"].struct_size, **inputs)
-        void = name in abi.VOID_FUNCTIONS
-        prototype = ctypes.CFUNCTYPE(None if void else ctypes.c_void_p, ctypes.c_void_p)
-        error = prototype(_address(getattr(self._api, name)))(ctypes.addressof(args))
-        if error:
-            raise self.error(error, function)
-        return args
-
-    def error(self, handle: int, function: str) -> PjrtError:
-        """Turns a PJRT_Error into an exception and destroys it."""
-        code = self.call("Error_GetCode", error=handle).code
-        message = self.call("Error_Message", error=handle)
-        text = ctypes.string_at(_address(message.message), message.message_size).decode(errors="replace")
-        self.call("Error_Destroy", error=handle)
-        return PjrtError(_CODES.get(code, str(code)), text, function)
+        """Calls a function of the table (its name without "PJRT_"); returns the filled argument struct."""
+        return self.table.call("PJRT_" + function, **inputs)
 
     def attributes(self) -> dict[str, Any]:
         """The plugin's attributes (StableHLO versions and so on)."""
         args = self.call("Plugin_Attributes")
-        return _named_values(args.attributes, args.num_attributes)
+        return read_named_values(args.attributes, args.num_attributes)
 
     def client(self, **options: str | bool | int | float) -> Client:
         """Creates a client; options are the plugin's own."""
         return Client(self, options)
 
-    def await_event(self, event: int, function: str) -> None:
+    def wait(self, event: int) -> None:
         """Waits for an event, destroys it, raises its error."""
         try:
             self.call("Event_Await", event=event)
-        except PjrtError as error:
-            error.call = function
-            raise
         finally:
             self.call("Event_Destroy", event=event)
 
 
-def _address(pointer: Any) -> int:
-    return ctypes.cast(pointer, ctypes.c_void_p).value or 0
-
-
-def _text(pointer: Any, size: int) -> str:
-    return ctypes.string_at(_address(pointer), size).decode(errors="replace")
-
-
-def _pointers(base: Any, count: int) -> list[int]:
-    return list((ctypes.c_void_p * count).from_address(_address(base))) if count else []
-
-
-def _named_values(base: Any, count: int) -> dict[str, Any]:
-    kind = struct("PJRT_NamedValue")
-    values: dict[str, Any] = {}
-    for item in (kind * count).from_address(_address(base)) if count else ():
-        name = _text(item.name, item.name_size)
-        match item.type:
-            case 0:
-                values[name] = _text(item.string_value, item.value_size)
-            case 1:
-                values[name] = item.int64_value
-            case 2:
-                at = _address(item.int64_array_value)
-                values[name] = list((ctypes.c_int64 * item.value_size).from_address(at)) if item.value_size else []
-            case 3:
-                values[name] = item.float_value
-            case 4:
-                values[name] = item.bool_value
-    return values
-
-
-def _make_named_values(options: Mapping[str, Any], keep: list[Any]) -> Any:
-    kind = struct("PJRT_NamedValue")
-    items = (kind * max(1, len(options)))()
-    for item, (name, value) in zip(items, options.items(), strict=False):
-        raw = ctypes.create_string_buffer(name.encode())
-        keep.append(raw)
-        item.struct_size = abi.STRUCTS_BY_NAME["PJRT_NamedValue"].struct_size
-        item.name, item.name_size = ctypes.addressof(raw), len(name.encode())
-        if isinstance(value, bool):
-            item.type, item.bool_value, item.value_size = 4, value, 1
-        elif isinstance(value, int):
-            item.type, item.int64_value, item.value_size = 1, value, 1
-        elif isinstance(value, float):
-            item.type, item.float_value, item.value_size = 3, value, 1
-        else:
-            text = ctypes.create_string_buffer(str(value).encode())
-            keep.append(text)
-            item.type, item.string_value, item.value_size = 0, ctypes.addressof(text), len(text.value)
-    return items
+def _handles(address: int | None, count: int) -> list[int]:
+    return list((ctypes.c_void_p * count).from_address(address)) if address and count else []  # type: ignore[arg-type]
 
 
 class Device:
     """One device of a client."""
 
     def __init__(self, client: Client, handle: int) -> None:
-        plugin = client.plugin
+        call = client.plugin.call
         self.client, self.handle = client, handle
-        described = plugin.call("Device_GetDescription", device=handle).device_description
-        described = _address(described)
-        self.id: int = plugin.call("DeviceDescription_Id", device_description=described).id
-        kind = plugin.call("DeviceDescription_Kind", device_description=described)
-        self.kind = _text(kind.device_kind, kind.device_kind_size)
-        shown = plugin.call("DeviceDescription_ToString", device_description=described)
-        self.text = _text(shown.to_string, shown.to_string_size)
+        description = call("Device_GetDescription", device=handle).device_description
+        self.id: int = call("DeviceDescription_Id", device_description=description).id
+        kind = call("DeviceDescription_Kind", device_description=description)
+        self.kind = text(kind.device_kind, kind.device_kind_size)
+        shown = call("DeviceDescription_ToString", device_description=description)
+        self.text = text(shown.to_string, shown.to_string_size)
 
     def __repr__(self) -> str:
         return self.text
@@ -185,22 +90,21 @@ class Device:
 class Client:
     """A client: the devices of one plugin in this process."""
 
-    def __init__(self, plugin: Plugin, options: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, plugin: Plugin, options: dict[str, str | bool | int | float] | None = None) -> None:
         self.plugin, self.handle = plugin, 0
-        keep: list[Any] = []
-        values = _make_named_values(options or {}, keep)
-        args = plugin.call("Client_Create", create_options=ctypes.addressof(values), num_options=len(options or {}))
-        self.handle = _address(args.client)
+        values = [named_value(name, value) for name, value in (options or {}).items()]
+        given: dict[str, Any] = {"create_options": values, "num_options": len(values)} if values else {}
+        self.handle = plugin.call("Client_Create", **given).client
         name = plugin.call("Client_PlatformName", client=self.handle)
-        self.platform = _text(name.platform_name, name.platform_name_size)
+        self.platform = text(name.platform_name, name.platform_name_size)
         version = plugin.call("Client_PlatformVersion", client=self.handle)
-        self.platform_version = _text(version.platform_version, version.platform_version_size)
+        self.platform_version = text(version.platform_version, version.platform_version_size)
         found = plugin.call("Client_AddressableDevices", client=self.handle)
-        handles = _pointers(found.addressable_devices, found.num_addressable_devices)
+        handles = _handles(found.addressable_devices, found.num_addressable_devices)
         self.devices = [Device(self, h) for h in handles]
 
     def __del__(self) -> None:
-        if getattr(self, "handle", 0):
+        if self.handle:
             self.plugin.call("Client_Destroy", client=self.handle)
             self.handle = 0
 
@@ -210,54 +114,44 @@ class Client:
         dtype = BY_NUMPY.get(data.dtype)
         if dtype is None:
             raise InvalidArgument(f"arrays of dtype {data.dtype} cannot be moved to a device")
-        dims = (ctypes.c_int64 * max(1, data.ndim))(*data.shape)
-        strides = (ctypes.c_int64 * max(1, data.ndim))(*data.strides)
         args = self.plugin.call(
             "Client_BufferFromHostBuffer",
             client=self.handle,
             data=data.__array_interface__["data"][0],
             type=dtype.pjrt,
-            dims=ctypes.addressof(dims),
+            dims=list(data.shape),
             num_dims=data.ndim,
-            byte_strides=ctypes.addressof(strides),
+            byte_strides=list(data.strides),
             num_byte_strides=data.ndim,
             host_buffer_semantics=_ONLY_DURING_CALL,
             device=(device or self.devices[0]).handle,
         )
-        buffer = Buffer(self, _address(args.buffer))
-        self.plugin.await_event(_address(args.done_with_host_buffer), "Client_BufferFromHostBuffer")
+        buffer = Buffer(self, args.buffer)
+        self.plugin.wait(args.done_with_host_buffer)
         return buffer
 
     def compile(self, code: bytes, *, format: str = "mlir", options: bytes | None = None) -> LoadedExecutable:
         """Compiles a program (StableHLO portable artifact, MLIR bytecode or text) for the client's first device."""
         options = compile_options([self.devices[0].id]) if options is None else options
-        keep = [ctypes.create_string_buffer(b, len(b) or 1) for b in (code, format.encode(), options)]
-        program = struct("PJRT_Program")(
-            struct_size=abi.STRUCTS_BY_NAME["PJRT_Program"].struct_size,
-            code=ctypes.addressof(keep[0]),
-            code_size=len(code),
-            format=ctypes.addressof(keep[1]),
-            format_size=len(format.encode()),
-        )
+        program = make("PJRT_Program", code=code, code_size=len(code), format=format, format_size=len(format.encode()))
         args = self.plugin.call(
             "Client_Compile",
             client=self.handle,
-            program=ctypes.addressof(program),
-            compile_options=ctypes.addressof(keep[2]),
+            program=program,
+            compile_options=options,
             compile_options_size=len(options),
         )
-        return LoadedExecutable(self, _address(args.executable))
+        return LoadedExecutable(self, args.executable)
 
     def load(self, data: bytes) -> LoadedExecutable:
         """Loads what `LoadedExecutable.serialize` gave."""
-        keep = ctypes.create_string_buffer(data, len(data) or 1)
         args = self.plugin.call(
             "Executable_DeserializeAndLoad",
             client=self.handle,
-            serialized_executable=ctypes.addressof(keep),
+            serialized_executable=data,
             serialized_executable_size=len(data),
         )
-        return LoadedExecutable(self, _address(args.loaded_executable))
+        return LoadedExecutable(self, args.loaded_executable)
 
 
 class Buffer:
@@ -274,7 +168,7 @@ class Buffer:
     @property
     def shape(self) -> tuple[int, ...]:
         args = self.client.plugin.call("Buffer_Dimensions", buffer=self.handle)
-        return tuple((ctypes.c_int64 * args.num_dims).from_address(_address(args.dims))) if args.num_dims else ()
+        return tuple((ctypes.c_int64 * args.num_dims).from_address(args.dims)) if args.num_dims else ()
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -283,11 +177,9 @@ class Buffer:
     def numpy(self) -> np.ndarray[Any, Any]:
         """Waits for the buffer and copies it to the host."""
         out = np.empty(self.shape, self.dtype)
-        size = ctypes.c_size_t(out.nbytes)
-        args = self.client.plugin.call(
-            "Buffer_ToHostBuffer", src=self.handle, dst=out.__array_interface__["data"][0], dst_size=size.value
-        )
-        self.client.plugin.await_event(_address(args.event), "Buffer_ToHostBuffer")
+        address = out.__array_interface__["data"][0]
+        args = self.client.plugin.call("Buffer_ToHostBuffer", src=self.handle, dst=address, dst_size=out.nbytes)
+        self.client.plugin.wait(args.event)
         return out
 
     def delete(self) -> None:
@@ -303,49 +195,43 @@ class LoadedExecutable:
     """A compiled program on a client's devices."""
 
     def __init__(self, client: Client, handle: int) -> None:
-        self.client, self.handle = client, handle
-        plugin = client.plugin
-        got = plugin.call("LoadedExecutable_GetExecutable", loaded_executable=handle)
-        self.executable = _address(got.executable)
-        self.num_outputs: int = plugin.call("Executable_NumOutputs", executable=self.executable).num_outputs
-        name = plugin.call("Executable_Name", executable=self.executable)
-        self.name = _text(name.executable_name, name.executable_name_size)
+        call = client.plugin.call
+        self.client, self.handle, self.executable = client, handle, 0
+        self.executable = call("LoadedExecutable_GetExecutable", loaded_executable=handle).executable
+        self.num_outputs: int = call("Executable_NumOutputs", executable=self.executable).num_outputs
+        name = call("Executable_Name", executable=self.executable)
+        self.name = text(name.executable_name, name.executable_name_size)
 
     def __del__(self) -> None:
-        plugin = self.client.plugin
-        if getattr(self, "executable", 0):
-            plugin.call("Executable_Destroy", executable=self.executable)
+        call = self.client.plugin.call
+        if self.executable:
+            call("Executable_Destroy", executable=self.executable)
+            self.executable = 0
         if self.handle:
-            plugin.call("LoadedExecutable_Destroy", executable=self.handle)
+            call("LoadedExecutable_Destroy", executable=self.handle)
             self.handle = 0
 
-    def execute(self, arguments: Sequence[Buffer], keep: Iterable[int] = ()) -> list[Buffer]:
+    def execute(self, arguments: Sequence[Buffer], keep: Collection[int] = ()) -> list[Buffer]:
         """Runs the program on the client's first device. `keep` lists arguments that must not be donated."""
-        plugin = self.client.plugin
-        held = (ctypes.c_int64 * max(1, len(list(keep))))(*keep)
-        options = struct("PJRT_ExecuteOptions")(
-            struct_size=abi.STRUCTS_BY_NAME["PJRT_ExecuteOptions"].struct_size,
-            non_donatable_input_indices=ctypes.addressof(held),
-            num_non_donatable_input_indices=len(list(keep)),
-        )
-        inputs = (ctypes.c_void_p * max(1, len(arguments)))(*(b.handle for b in arguments))
-        input_lists = (ctypes.c_void_p * 1)(ctypes.addressof(inputs))
-        outputs = (ctypes.c_void_p * max(1, self.num_outputs))()
-        output_lists = (ctypes.c_void_p * 1)(ctypes.addressof(outputs))
+        inputs = (ctypes.c_void_p * len(arguments))(*(b.handle for b in arguments))
+        outputs = (ctypes.c_void_p * self.num_outputs)()
         events = (ctypes.c_void_p * 1)()
-        plugin.call(
+        options = make(
+            "PJRT_ExecuteOptions", non_donatable_input_indices=list(keep), num_non_donatable_input_indices=len(keep)
+        )
+        self.client.plugin.call(
             "LoadedExecutable_Execute",
             executable=self.handle,
-            options=ctypes.addressof(options),
-            argument_lists=ctypes.addressof(input_lists),
+            options=options,
+            argument_lists=(ctypes.c_void_p * 1)(ctypes.addressof(inputs)),
             num_devices=1,
             num_args=len(arguments),
-            output_lists=ctypes.addressof(output_lists),
-            device_complete_events=ctypes.addressof(events),
+            output_lists=(ctypes.c_void_p * 1)(ctypes.addressof(outputs)),
+            device_complete_events=events,
         )
-        results = [Buffer(self.client, h or 0) for h in outputs[: self.num_outputs]]
+        results = [Buffer(self.client, h or 0) for h in outputs]
         if events[0]:
-            plugin.await_event(events[0], "LoadedExecutable_Execute")
+            self.client.plugin.wait(events[0])
         return results
 
     def __call__(self, *arrays: Any) -> list[np.ndarray[Any, Any]]:
@@ -356,12 +242,14 @@ class LoadedExecutable:
     def serialize(self) -> bytes:
         """The program as bytes that the same plugin's `Client.load` takes."""
         args = self.client.plugin.call("Executable_Serialize", executable=self.executable)
-        data = ctypes.string_at(_address(args.serialized_bytes), args.serialized_bytes_size)
-        deleter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(_address(args.serialized_executable_deleter))
-        deleter(_address(args.serialized_executable))
+        data = ctypes.string_at(args.serialized_bytes, args.serialized_bytes_size)
+        ctypes.CFUNCTYPE(None, ctypes.c_void_p)(args.serialized_executable_deleter)(args.serialized_executable)
         return data
 
     def cost(self) -> dict[str, Any]:
         """The plugin's cost analysis: flops, bytes accessed, …"""
         args = self.client.plugin.call("Executable_GetCostAnalysis", executable=self.executable)
-        return _named_values(args.properties, args.num_properties)
+        return read_named_values(args.properties, args.num_properties)
+
+
+__all__ = ["Buffer", "Client", "Device", "LoadedExecutable", "PjrtError", "Plugin"]

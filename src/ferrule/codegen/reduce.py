@@ -2,8 +2,8 @@
 
 With lanes over the outputs, or a body whose order matters, each lane combines its elements one after the other. A
 scalar expression that reduces the innermost, contiguous dimension uses vectors along that dimension instead:
-accumulators in the lanes, combined in halves at the end. That needs a body that is associative (StableHLO demands it) and commutative,
-and a value to start all lanes with that may be combined in any number of times.
+accumulators in the lanes, combined in halves at the end. That needs a body that is associative (StableHLO demands
+it) and commutative, and a value to start all lanes with that may be combined in any number of times.
 """
 
 from __future__ import annotations

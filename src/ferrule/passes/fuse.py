@@ -57,7 +57,7 @@ def _fuse(block: Block, outer: dict[Value, Value]) -> Block:
 
 
 def _closed(region: Block, op: Op) -> Block:
-    """A copy of a library call's region (a comparator) that holds the constants that it reads; it becomes a function."""
+    """A copy of a library call's region (a comparator) that holds the constants it reads; it becomes a function."""
     out = Block(a.type for a in region.args)
     env: dict[Value, Value] = {}
     for value in region.free():

@@ -16,6 +16,8 @@ import re
 from functools import cache
 from typing import Any
 
+from ferrule.errors import FerruleError
+
 from . import abi
 from .layout import Field
 
@@ -33,11 +35,11 @@ _SCALARS: dict[str, Any] = {
 }
 
 
-class PjrtError(Exception):
+class PjrtError(FerruleError):
     """An error that a plugin returned: `code` is its name ("INVALID_ARGUMENT"), `message` its text."""
 
     def __init__(self, code: str, message: str) -> None:
-        super().__init__(f"{code}: {message}")
+        super().__init__(message)
         self.code, self.message = code, message
 
 
