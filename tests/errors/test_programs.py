@@ -97,6 +97,13 @@ def test_unsupported_dtype(client: Client, refused: Refused, dtype: str) -> None
         client.compile(GOOD.replace("f32", dtype).encode())
 
 
+def test_unsupported_dtype_inside(client: Client, refused: Refused) -> None:
+    ops = "%1 = stablehlo.convert %a : (tensor<4xf32>) -> tensor<4xf6E2M3FN>" + LINE
+    ops += "\n  %0 = stablehlo.convert %1 : (tensor<4xf6E2M3FN>) -> tensor<4xf32>"
+    with refused("UNIMPLEMENTED", "the type f6E2M3FN", "where: model.py:12:3", "why:", "fix: compute in another type"):
+        client.compile(ADD.format(ops).encode())
+
+
 def test_open_shape(client: Client, refused: Refused) -> None:
     with refused("UNIMPLEMENTED", "where:", "tensor<?xf32>", "fix: compile for fixed shapes"):
         client.compile(GOOD.replace("4xf32", "?xf32").encode())

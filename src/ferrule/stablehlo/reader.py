@@ -131,8 +131,12 @@ class _Reader:
         loc = self.locs[index] = found if isinstance(found, Loc) else UNKNOWN
         return loc
 
-    def _type(self, index: int) -> Any:
-        found = self.tables.type(index, self.at)
+    def _type(self, index: int, loc: Loc | None = None) -> Any:
+        try:
+            found = self.tables.type(index, self.at)
+        except Foreign as foreign:
+            foreign.where = foreign.where or loc
+            raise
         if not isinstance(found, (Tensor, Token, Tuple)):
             malformed(self.at, f"a value has the type {found}")
         return found
@@ -302,7 +306,7 @@ class _Reader:
                     type_ = types[index] if index < len(types) else None
                     if type_.__class__ is not Tensor:
                         self.at = at
-                        type_ = self._type(index)
+                        type_ = self._type(index, loc)
                     results.append(Value(type_, op, number))
             op.results = results
 
