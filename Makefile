@@ -1,5 +1,6 @@
 # make demo   trains a network on Ferrule          make test   everything that is checked
 # make setup  leaves a ready .venv                 make lint   style and types only
+# make sanitize  the runtime tests on a build with AddressSanitizer and UndefinedBehaviorSanitizer
 # PYTHON=/path/to/python3.11 picks the interpreter; without it the first one that is new enough is taken.
 
 VENV := .venv
@@ -10,7 +11,7 @@ JOBS ?= auto
 # A change in any of these needs a new install; Python files are seen at once (editable install).
 NATIVE := $(wildcard native/*.cc native/*.h src/ferrule/pjrt/*.py) $(wildcard CMakeLists.txt)
 
-.PHONY: setup demo test lint format clean
+.PHONY: setup demo test sanitize lint format clean
 
 setup: $(STAMP)
 
@@ -29,6 +30,15 @@ demo: setup
 
 test: setup
 	@$(BIN)/python -m pytest -q -n $(JOBS) --dist loadscope
+
+# The native code under AddressSanitizer and UndefinedBehaviorSanitizer. Python itself leaks, so leaks are not counted.
+sanitize: setup
+	@$(BIN)/cmake -S . -B build/sanitize -G Ninja -DFERRULE_SANITIZE=ON -DCMAKE_BUILD_TYPE=Release \
+	  -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DPython_EXECUTABLE=$(abspath $(BIN))/python > /dev/null
+	@$(BIN)/cmake --build build/sanitize
+	@FERRULE_LIBRARY=build/sanitize/libferrule.so ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
+	  LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libubsan.so)" \
+	  $(BIN)/python -m pytest -q tests/native tests/errors
 
 lint: setup
 	@$(BIN)/ruff check .
