@@ -24,7 +24,8 @@ from ferrule.ops import OPS
 from ferrule.targets.cpu import Machine
 
 # Code of a few dozen instructions without a loop runs for some nanoseconds however well it is compiled; LLVM's
-# optimizations would take most of the compile time of programs with many of them.
+# optimizations would take much of the compile time of programs with many of them. Functions marked noinline are left as
+# they are. (optnone would save more, but LLVM 22 aborts on some vector constants without its optimizing selector.)
 COLD_LINES = 60
 
 
@@ -56,7 +57,7 @@ def emit_kernel(block: Block, symbol: str, machine: Machine) -> Kernel:
     b = family.b
     text = b.finish()
     if len(b.lines) <= COLD_LINES and " = phi " not in text:
-        text = text.replace(" nounwind {\n", " nounwind noinline optnone {\n", 1)
+        text = text.replace(" nounwind {\n", " nounwind noinline {\n", 1)
     return Kernel(symbol, text, b.declares, b.globals, grid, grain, flops, nbytes)
 
 

@@ -73,7 +73,8 @@ def optimize(module: llvm.ModuleRef, machine: llvm.TargetMachine) -> None:
     passes.add_instruction_combine_pass()
     passes.add_new_gvn_pass() if hasattr(passes, "add_new_gvn_pass") else None
     for function in module.functions:
-        if not function.is_declaration:
+        # Short straight code is marked by codegen/kernel.py and left as it is.
+        if not function.is_declaration and not any(b"noinline" in group for group in function.attributes):
             passes.run(function, builder)
 
 
