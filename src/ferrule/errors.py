@@ -23,7 +23,8 @@ class FerruleError(Exception):
             text += f"\n  why: {why}"
         if fix:
             text += f"\n  fix: {fix}"
-        super().__init__(text)
+        # Names in programs are any bytes; those that are no text would keep the message from being shown.
+        super().__init__(text.encode("utf-8", "replace").decode())
 
 
 class InvalidArgument(FerruleError):

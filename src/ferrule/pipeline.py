@@ -35,7 +35,7 @@ _BYTECODE = b"ML\xefR"
 
 # The options that a user may pass (jax.jit(..., compiler_options={...})): name → (type, help).
 USER_OPTIONS: dict[str, tuple[type, str]] = {
-    "ferrule_debug": (int, "the level of FERRULE_DEBUG for this program alone"),
+    "ferrule_debug": (int, "the level of FERRULE_DEBUG for the compile of this program"),
     "ferrule_dump": (str, "a folder for the stages of this program, as FERRULE_DUMP"),
 }
 
@@ -78,7 +78,8 @@ def compile_module(module: Module, settings: CompileOptions, trace: Trace, machi
 
 def describe(module: Module, main: Function, settings: CompileOptions) -> Program:
     """The program's face: parameters, outputs, donation, devices."""
-    program = Program(module.name, compiler=VERSION)
+    # MLIR names are any bytes; frameworks show them as text.
+    program = Program(module.name.encode("utf-8", "replace").decode(), compiler=VERSION)
     program.replicas, program.partitions = settings.num_replicas, settings.num_partitions
     program.device_assignment = settings.device_assignment
     arg_attrs: list[dict[str, Any]] = main.arg_attrs or [{} for _ in main.body.args]

@@ -239,7 +239,7 @@ class _Writer:
         self.parts.append(data)
 
     def put_str(self, text: str) -> None:
-        self.put_bytes(text.encode())
+        self.put_bytes(text.encode("utf-8", "surrogateescape"))  # MLIR strings are any bytes
 
     def ints(self, values: Any, layout: str = "q") -> None:
         self.put(f"I{len(values)}{layout}", len(values), *values)
@@ -374,7 +374,7 @@ class _Reader:
         return self.data[self.at - size : self.at]
 
     def get_str(self) -> str:
-        return self.get_bytes().decode()
+        return self.get_bytes().decode("utf-8", "surrogateescape")
 
     def ints(self, layout: str = "q") -> tuple[Any, ...]:
         count = self.get("I")

@@ -52,6 +52,14 @@ def test_malformed(client: Client, refused: Refused, code: bytes, words: tuple[s
         client.compile(code)
 
 
+def test_names_that_are_no_text(client: Client, refused: Refused) -> None:
+    program = client.compile(f'module @"a\\80b" {{ {GOOD} }}'.encode())
+    assert program.name == "a?b"
+    np.testing.assert_array_equal(client.load(program.serialize())(np.ones(4, np.float32))[0], [2, 2, 2, 2])
+    with refused("INVALID_ARGUMENT", "why: it has @a?b"):
+        client.compile(GOOD.replace("@main", '@"a\\80b"').encode())
+
+
 def test_damaged_artifact_bytes(client: Client, refused: Refused) -> None:
     from ferrule.stablehlo.text import to_portable
 

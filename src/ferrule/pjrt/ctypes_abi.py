@@ -171,7 +171,7 @@ def read_named_values(address: int | None, count: int) -> dict[str, Any]:
 
 def text(address: int | None, size: int) -> str:
     """The string at an address."""
-    return ctypes.string_at(address, size).decode() if address else ""
+    return ctypes.string_at(address, size).decode(errors="replace") if address else ""
 
 
 class Table:
