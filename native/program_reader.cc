@@ -316,7 +316,6 @@ StepData ProgramReader::GetStep(const std::vector<CompiledFn>& functions, const 
       GetOperands(data, &step.desc.operands, &step.operands);
       GetOperands(data, &step.desc.results, &step.results);
       step.desc.attrs = GetDict(functions, 0);
-      if (format_ == 1) return step;
       step.flops = Get<double>();
       step.where = GetString();
       return step;
@@ -359,11 +358,11 @@ Status ProgramReader::ReadHead(Program* program, ProgramData* data) {
   if (bytes_.size() < sizeof(kMagic) || std::memcmp(bytes_.data(), kMagic, sizeof(kMagic)) != 0)
     return InvalidArgument("this is not a Ferrule program\n  why: it does not begin with Ferrule's magic bytes");
   at_ = sizeof(kMagic);
-  format_ = Get<uint32_t>();
+  auto format = Get<uint32_t>();
   auto checksum = Get<uint32_t>();
   FERRULE_RETURN_IF_ERROR(Failure());
-  if (format_ != kFormat && format_ != 1)
-    return FailedPrecondition("the program has format " + std::to_string(format_) + ", this Ferrule reads format " +
+  if (format != kFormat)
+    return FailedPrecondition("the program has format " + std::to_string(format) + ", this Ferrule reads format " +
                               std::to_string(kFormat) + "\n  fix: compile it again");
   if (Crc32(bytes_.substr(at_)) != checksum)
     return InvalidArgument("the Ferrule program is damaged\n  why: its checksum does not match");
@@ -415,7 +414,6 @@ Status ProgramReader::ReadHead(Program* program, ProgramData* data) {
     FunctionData& function = data->functions.emplace_back();
     function.object = object;
     function.symbol = GetString();
-    if (format_ == 1) continue;
     function.flops = Get<double>();
     function.bytes = Get<double>();
   }

@@ -92,7 +92,6 @@ class ProgramReader {
 
   std::string_view bytes_;
   size_t at_ = 0;
-  uint32_t format_ = 0;
   std::string error_;  // the first thing that was wrong; reads give zeros from then on
 };
 

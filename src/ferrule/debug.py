@@ -1,7 +1,7 @@
 """The debug ladder and the dump of stages.
 
-FERRULE_DEBUG=1  what ran and how long · 2 each kernel with its work · 3 the graph after each stage that changed it
-              4  generated code · 5 everything
+FERRULE_DEBUG=1  what was compiled and how long · 2 each kernel with its work, and a table of times and rates after each
+                 run (native/profile.h) · 3 the graph after each stage that changed it · 4 generated code · 5 everything
 FERRULE_DUMP=dir writes every stage to dir/<program>.<id>/NN.stage.txt, the kernels' LLVM IR to kernels.ll, and the
 program itself to program.txt and program.ferrule.
 FERRULE_VERIFY=1 checks the graph after each stage and names the stage that broke it.

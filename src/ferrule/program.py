@@ -63,7 +63,7 @@ from ferrule.errors import FailedPrecondition, InvalidArgument
 from ferrule.ir.types import BY_NUMPY, BY_PJRT, DType, Tensor
 
 MAGIC = b"FERRULE\0"
-FORMAT = 1
+FORMAT = 2
 PARAM, OUTPUT, CONSTANT, ARENA = 0, 1, 2, 3
 NOT_DONATED, DONATED = -1, -2
 SMALL, PYTHON = 1, 2
@@ -311,9 +311,8 @@ class _Writer:
                         self.put("I", slot)
                         self.put_type(type)
                 self.put_dict(step.attrs)
-                if FORMAT > 1:
-                    self.put("d", step.flops)
-                    self.put_str(step.where)
+                self.put("d", step.flops)
+                self.put_str(step.where)
 
     def program(self, p: Program) -> bytes:
         for text in (p.compiler, p.target, p.features, p.name, p.fingerprint):
@@ -345,8 +344,7 @@ class _Writer:
             index, symbol, flops, nbytes = Entry(*entry)
             self.put("I", index)
             self.put_str(symbol)
-            if FORMAT > 1:
-                self.put("dd", flops, nbytes)
+            self.put("dd", flops, nbytes)
         self.put("I", len(p.slots))
         for slot in p.slots:
             self.put("Bqq", slot.kind, slot.where, slot.size)
@@ -440,8 +438,6 @@ class _Reader:
             case 5:
                 target, ffi = self.get_str(), bool(self.get("B"))
                 sides = [tuple((self.get("I"), self.get_type()) for _ in range(self.get("I"))) for _ in range(2)]
-                if FORMAT == 1:
-                    return Call(target, ffi, sides[0], sides[1], self.get_dict())
                 return Call(target, ffi, sides[0], sides[1], self.get_dict(), self.get("d"), self.get_str())
         raise InvalidArgument(f"unknown step {opcode} in a Ferrule program")
 
@@ -460,9 +456,7 @@ class _Reader:
         p.arena_bytes = self.get("q")
         p.constants = self.get_bytes()
         p.objects = [self.get_bytes() for _ in range(self.get("I"))]
-        p.functions = [
-            Entry(self.get("I"), self.get_str(), *(self.get("dd") if FORMAT > 1 else ())) for _ in range(self.get("I"))
-        ]
+        p.functions = [Entry(self.get("I"), self.get_str(), *self.get("dd")) for _ in range(self.get("I"))]
         p.slots = [Slot(*self.get("Bqq")) for _ in range(self.get("I"))]
         p.blocks = [[self.step() for _ in range(self.get("I"))] for _ in range(self.get("I"))]
         p.text = self.get_bytes()
