@@ -9,8 +9,8 @@
 
 namespace ferrule {
 
-// Makes the compiler importable (adds the folder above libferrule.so's to sys.path when `import ferrule` fails) and calls
-// ferrule.bridge.initialize(library_path). Safe to call again, from any thread, with or without the GIL.
+// Makes the compiler importable (adds the folder above libferrule.so's to sys.path when `import ferrule` fails) and
+// calls ferrule.bridge.initialize(library_path). Safe to call again, from any thread, with or without the GIL.
 Status InitializePython();
 
 // Calls ferrule.bridge.compile(code, format, options, target) -> bytes on an own thread with a large stack, and waits

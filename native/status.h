@@ -34,8 +34,7 @@ enum class Code : int {
 class [[nodiscard]] Status {
  public:
   Status() = default;
-  Status(Code code, std::string message)
-      : rep_(std::make_shared<const Rep>(Rep{code, std::move(message)})) {}
+  Status(Code code, std::string message) : rep_(std::make_shared<const Rep>(Rep{code, std::move(message)})) {}
 
   bool ok() const { return rep_ == nullptr; }
   Code code() const { return rep_ ? rep_->code : Code::kOk; }
@@ -53,9 +52,7 @@ class [[nodiscard]] Status {
 };
 
 inline Status InvalidArgument(std::string m) { return {Code::kInvalidArgument, std::move(m)}; }
-inline Status FailedPrecondition(std::string m) {
-  return {Code::kFailedPrecondition, std::move(m)};
-}
+inline Status FailedPrecondition(std::string m) { return {Code::kFailedPrecondition, std::move(m)}; }
 inline Status Unimplemented(std::string m) { return {Code::kUnimplemented, std::move(m)}; }
 inline Status NotFound(std::string m) { return {Code::kNotFound, std::move(m)}; }
 inline Status Internal(std::string m) { return {Code::kInternal, std::move(m)}; }
@@ -82,7 +79,7 @@ class [[nodiscard]] Result {
 }  // namespace ferrule
 
 // Returns from the enclosing function when `expr` (a Status) failed.
-#define FERRULE_RETURN_IF_ERROR(expr)                     \
-  do {                                                    \
+#define FERRULE_RETURN_IF_ERROR(expr)                       \
+  do {                                                      \
     if (::ferrule::Status s_ = (expr); !s_.ok()) return s_; \
   } while (0)

@@ -18,7 +18,8 @@ class ThreadPool {
                            void* context) = 0;
   template <class F>
   void For(int64_t n, int64_t grain, F&& f) {
-    ParallelFor(n, grain, [](void* c, int64_t b, int64_t e) { (*static_cast<std::remove_reference_t<F>*>(c))(b, e); }, &f);
+    ParallelFor(
+        n, grain, [](void* c, int64_t b, int64_t e) { (*static_cast<std::remove_reference_t<F>*>(c))(b, e); }, &f);
   }
   // Runs `task(context)` on a worker some time later (XLA FFI's thread pool uses it).
   virtual void Schedule(void (*task)(void* context), void* context) = 0;

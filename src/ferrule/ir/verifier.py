@@ -9,7 +9,7 @@ from ferrule.ir.graph import Block, Op, Value
 from ferrule.ir.printer import print_op
 
 # Ops of the compiler's own, whose result types are what the pass that made them states.
-_STATED = {"library"}
+_STATED = {"library", "uninitialized"}
 # A kernel is a function of its operands: its region may read nothing from outside.
 _ISOLATED = {"fusion"}
 
