@@ -99,8 +99,6 @@ class _Cuts:
         match op.name:
             case "bitcast_convert" if shape == op.operands[0].shape:
                 return [(op.operands[0], digits)]
-            case "optimization_barrier":
-                return [(v, digits) for v in op.operands if v.shape == shape]
             case "reshape":
                 return [(op.operands[0], self.reshape(digits, shape, op.operands[0].shape))]
             case "broadcast_in_dim":

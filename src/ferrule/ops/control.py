@@ -162,11 +162,6 @@ def _map_element(em: Emitter, op: Op, k: int, index: Key) -> Lanes:
     return em.inline(op.regions[0], [em.value(v, index) for v in op.operands])[0]
 
 
-@element("optimization_barrier")
-def _barrier_element(em: Emitter, op: Op, k: int, index: Key) -> Lanes:
-    return em.operand(op, k, index)
-
-
 @element("partition_id", "replica_id")
 def _zero_element(em: Emitter, op: Op, k: int, index: Key) -> Lanes:
     return em.s.const(ui32, 0)
