@@ -1,5 +1,5 @@
 // XLA FFI: runs handlers that are compiled against XLA's typed foreign-function interface (jaxlib's LAPACK kernels,
-// users' own), by the table and structures of ffi_abi.h.
+// users' own), by the table and structures of the generated pjrt_abi.h.
 #pragma once
 
 #include <cstdint>

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "ffi.h"
-#include "ffi_abi.h"
 #include "ffi_context.h"
 
 namespace ferrule {
@@ -15,29 +14,53 @@ namespace {
 
 using namespace ffi;
 
-// XLA's number of a PJRT element type; kTypeINVALID for those that handlers cannot take.
-DataType FromPjrt(int dtype) {
-  static constexpr DataType kTypes[] = {
-      kTypeINVALID,    kTypePRED,   kTypeS8,       kTypeS16,           kTypeS32,
-      kTypeS64,        kTypeU8,     kTypeU16,      kTypeU32,           kTypeU64,
-      kTypeF16,        kTypeF32,    kTypeF64,      kTypeBF16,          kTypeC64,
-      kTypeC128,       kTypeF8E5M2, kTypeF8E4M3FN, kTypeF8E4M3B11FNUZ, kTypeF8E5M2FNUZ,
-      kTypeF8E4M3FNUZ, kTypeS4,     kTypeU4,       kTypeTOKEN,         kTypeS2,
-      kTypeU2,         kTypeF8E4M3, kTypeF8E3M4,   kTypeF8E8M0FNU,     kTypeF4E2M1FN,
-      kTypeS1,         kTypeU1};
-  return dtype > 0 && dtype < static_cast<int>(std::size(kTypes)) ? kTypes[dtype] : kTypeINVALID;
+// XLA's number of a PJRT element type; XLA_FFI_DataType_INVALID for those that handlers cannot take.
+XLA_FFI_DataType FromPjrt(int dtype) {
+  static constexpr XLA_FFI_DataType kTypes[] = {XLA_FFI_DataType_INVALID,
+                                                XLA_FFI_DataType_PRED,
+                                                XLA_FFI_DataType_S8,
+                                                XLA_FFI_DataType_S16,
+                                                XLA_FFI_DataType_S32,
+                                                XLA_FFI_DataType_S64,
+                                                XLA_FFI_DataType_U8,
+                                                XLA_FFI_DataType_U16,
+                                                XLA_FFI_DataType_U32,
+                                                XLA_FFI_DataType_U64,
+                                                XLA_FFI_DataType_F16,
+                                                XLA_FFI_DataType_F32,
+                                                XLA_FFI_DataType_F64,
+                                                XLA_FFI_DataType_BF16,
+                                                XLA_FFI_DataType_C64,
+                                                XLA_FFI_DataType_C128,
+                                                XLA_FFI_DataType_F8E5M2,
+                                                XLA_FFI_DataType_F8E4M3FN,
+                                                XLA_FFI_DataType_F8E4M3B11FNUZ,
+                                                XLA_FFI_DataType_F8E5M2FNUZ,
+                                                XLA_FFI_DataType_F8E4M3FNUZ,
+                                                XLA_FFI_DataType_S4,
+                                                XLA_FFI_DataType_U4,
+                                                XLA_FFI_DataType_TOKEN,
+                                                XLA_FFI_DataType_S2,
+                                                XLA_FFI_DataType_U2,
+                                                XLA_FFI_DataType_F8E4M3,
+                                                XLA_FFI_DataType_F8E3M4,
+                                                XLA_FFI_DataType_F8E8M0FNU,
+                                                XLA_FFI_DataType_F4E2M1FN,
+                                                XLA_FFI_DataType_S1,
+                                                XLA_FFI_DataType_U1};
+  return dtype > 0 && dtype < static_cast<int>(std::size(kTypes)) ? kTypes[dtype] : XLA_FFI_DataType_INVALID;
 }
 
 // Types that XLA packs several of into a byte, while Ferrule gives each a byte of its own.
-bool IsPacked(DataType type) {
+bool IsPacked(XLA_FFI_DataType type) {
   switch (type) {
-    case kTypeS1:
-    case kTypeU1:
-    case kTypeS2:
-    case kTypeU2:
-    case kTypeS4:
-    case kTypeU4:
-    case kTypeF4E2M1FN:
+    case XLA_FFI_DataType_S1:
+    case XLA_FFI_DataType_U1:
+    case XLA_FFI_DataType_S2:
+    case XLA_FFI_DataType_U2:
+    case XLA_FFI_DataType_S4:
+    case XLA_FFI_DataType_U4:
+    case XLA_FFI_DataType_F4E2M1FN:
       return true;
     default:
       return false;
@@ -53,30 +76,30 @@ class EncodedAttrs {
       names_.push_back({name.data(), name.size()});
       FERRULE_RETURN_IF_ERROR(Add(target, name, value));
     }
-    for (ByteSpan& name : names_) name_pointers_.push_back(&name);
-    attrs_ = {kAttrsSize,    nullptr, static_cast<int64_t>(values_.size()), types_.data(), name_pointers_.data(),
-              values_.data()};
+    for (XLA_FFI_ByteSpan& name : names_) name_pointers_.push_back(&name);
+    attrs_ = {XLA_FFI_Attrs_STRUCT_SIZE, nullptr,       static_cast<int64_t>(values_.size()), types_.data(),
+              name_pointers_.data(),     values_.data()};
     return {};
   }
-  const Attrs& attrs() const { return attrs_; }
+  const XLA_FFI_Attrs& attrs() const { return attrs_; }
 
  private:
   Status Add(const std::string& target, const std::string& name, const Value& value) {
     if (auto* number = std::get_if<int64_t>(&value.data)) {
-      AddScalar(kTypeS64, number, sizeof(*number));
+      AddScalar(XLA_FFI_DataType_S64, number, sizeof(*number));
     } else if (auto* real = std::get_if<double>(&value.data)) {
-      AddScalar(kTypeF64, real, sizeof(*real));
+      AddScalar(XLA_FFI_DataType_F64, real, sizeof(*real));
     } else if (auto* truth = std::get_if<bool>(&value.data)) {
-      AddScalar(kTypePRED, truth, sizeof(*truth));
+      AddScalar(XLA_FFI_DataType_PRED, truth, sizeof(*truth));
     } else if (auto* scalar = std::get_if<TypedScalar>(&value.data)) {
       AddScalar(FromPjrt(scalar->dtype), scalar->raw, sizeof(scalar->raw));
     } else if (auto* text = std::get_if<std::string>(&value.data)) {
       const std::string& copy = strings_.emplace_back(*text);
-      Push(kAttrString, &spans_.emplace_back(ByteSpan{copy.data(), copy.size()}));
+      Push(XLA_FFI_AttrType_STRING, &spans_.emplace_back(XLA_FFI_ByteSpan{copy.data(), copy.size()}));
     } else if (auto* ints = std::get_if<std::vector<int64_t>>(&value.data)) {
-      AddArray(kTypeS64, ints->data(), ints->size(), sizeof(int64_t));
+      AddArray(XLA_FFI_DataType_S64, ints->data(), ints->size(), sizeof(int64_t));
     } else if (auto* reals = std::get_if<std::vector<double>>(&value.data)) {
-      AddArray(kTypeF64, reals->data(), reals->size(), sizeof(double));
+      AddArray(XLA_FFI_DataType_F64, reals->data(), reals->size(), sizeof(double));
     } else if (auto* array = std::get_if<TypedArray>(&value.data)) {
       auto size = static_cast<size_t>(ElementBytes(array->dtype));
       if (size == 0) return Unsupported(target, name, "an array of an unknown element type");
@@ -84,7 +107,7 @@ class EncodedAttrs {
     } else if (auto* dict = std::get_if<std::shared_ptr<Dict>>(&value.data)) {
       EncodedAttrs& inner = dicts_.emplace_back();
       FERRULE_RETURN_IF_ERROR(inner.Encode(target, **dict));
-      Push(kAttrDictionary, &inner.attrs_);
+      Push(XLA_FFI_AttrType_DICTIONARY, &inner.attrs_);
     } else {
       return Unsupported(target, name, "a function or a list of mixed values");
     }
@@ -96,7 +119,7 @@ class EncodedAttrs {
                            ", which FFI handlers cannot take");
   }
 
-  void Push(AttrType type, void* value) {
+  void Push(XLA_FFI_AttrType type, void* value) {
     types_.push_back(type);
     values_.push_back(value);
   }
@@ -108,23 +131,23 @@ class EncodedAttrs {
     return reinterpret_cast<char*>(storage.data());
   }
 
-  void AddScalar(DataType type, const void* data, size_t bytes) {
-    Push(kAttrScalar, &scalars_.emplace_back(Scalar{type, Keep(data, bytes)}));
+  void AddScalar(XLA_FFI_DataType type, const void* data, size_t bytes) {
+    Push(XLA_FFI_AttrType_SCALAR, &scalars_.emplace_back(XLA_FFI_Scalar{type, Keep(data, bytes)}));
   }
 
-  void AddArray(DataType type, const void* data, size_t count, size_t element) {
-    Push(kAttrArray, &arrays_.emplace_back(Array{type, count, Keep(data, count * element)}));
+  void AddArray(XLA_FFI_DataType type, const void* data, size_t count, size_t element) {
+    Push(XLA_FFI_AttrType_ARRAY, &arrays_.emplace_back(XLA_FFI_Array{type, count, Keep(data, count * element)}));
   }
 
-  Attrs attrs_{};
-  std::vector<AttrType> types_;
+  XLA_FFI_Attrs attrs_{};
+  std::vector<XLA_FFI_AttrType> types_;
   std::vector<void*> values_;
-  std::deque<ByteSpan> names_;
-  std::vector<ByteSpan*> name_pointers_;
+  std::deque<XLA_FFI_ByteSpan> names_;
+  std::vector<XLA_FFI_ByteSpan*> name_pointers_;
   std::deque<std::string> strings_;
-  std::deque<ByteSpan> spans_;
-  std::deque<Scalar> scalars_;
-  std::deque<Array> arrays_;
+  std::deque<XLA_FFI_ByteSpan> spans_;
+  std::deque<XLA_FFI_Scalar> scalars_;
+  std::deque<XLA_FFI_Array> arrays_;
   std::deque<std::vector<uint64_t>> storage_;
   std::deque<EncodedAttrs> dicts_;
 };
@@ -140,77 +163,79 @@ class FfiCall final : public Prepared {
     FERRULE_RETURN_IF_ERROR(Describe(desc_.operands, &operands_));
     FERRULE_RETURN_IF_ERROR(Describe(desc_.results, &results_));
     if (!handler_.instantiate) return {};
-    ExecutionContext context;
-    context.states[kStageInstantiate] = &instance_;
+    XLA_FFI_ExecutionContext context;
+    context.states[XLA_FFI_ExecutionStage_INSTANTIATE] = &instance_;
     Frame frame(*this, nullptr, nullptr, &context);
-    return Named(frame.Call(handler_.instantiate, kStageInstantiate));
+    return Named(frame.Call(handler_.instantiate, XLA_FFI_ExecutionStage_INSTANTIATE));
   }
 
   Status Run(void* const* operands, void* const* results, ExecContext& run) const override {
     State prepared, initialized;
-    ExecutionContext context;
+    XLA_FFI_ExecutionContext context;
     context.run = &run;
-    context.states[kStageInstantiate] = &instance_;
-    context.states[kStagePrepare] = &prepared;
-    context.states[kStageInitialize] = &initialized;
+    context.states[XLA_FFI_ExecutionStage_INSTANTIATE] = &instance_;
+    context.states[XLA_FFI_ExecutionStage_PREPARE] = &prepared;
+    context.states[XLA_FFI_ExecutionStage_INITIALIZE] = &initialized;
     Frame frame(*this, operands, results, &context);
-    if (handler_.prepare) FERRULE_RETURN_IF_ERROR(Named(frame.Call(handler_.prepare, kStagePrepare)));
-    if (handler_.initialize) FERRULE_RETURN_IF_ERROR(Named(frame.Call(handler_.initialize, kStageInitialize)));
-    return Named(frame.Call(handler_.execute, kStageExecute));
+    if (handler_.prepare) FERRULE_RETURN_IF_ERROR(Named(frame.Call(handler_.prepare, XLA_FFI_ExecutionStage_PREPARE)));
+    if (handler_.initialize)
+      FERRULE_RETURN_IF_ERROR(Named(frame.Call(handler_.initialize, XLA_FFI_ExecutionStage_INITIALIZE)));
+    return Named(frame.Call(handler_.execute, XLA_FFI_ExecutionStage_EXECUTE));
   }
 
  private:
   // One call's buffers. Handlers only read them, but through pointers that are not const, hence a copy per call.
   class Frame {
    public:
-    Frame(const FfiCall& call, void* const* operands, void* const* results, ExecutionContext* context)
+    Frame(const FfiCall& call, void* const* operands, void* const* results, XLA_FFI_ExecutionContext* context)
         : operands_(call.operands_), results_(call.results_) {
-      frame_.struct_size = kCallFrameSize;
+      frame_.struct_size = XLA_FFI_CallFrame_STRUCT_SIZE;
       frame_.api = &TheApi();
       frame_.ctx = context;
       pointers_.reserve(operands_.size() + results_.size());
       for (size_t i = 0; i < operands_.size(); ++i) Point(&operands_[i], operands ? operands[i] : nullptr);
       for (size_t i = 0; i < results_.size(); ++i) Point(&results_[i], results ? results[i] : nullptr);
-      types_.assign(operands_.size(), kArgBuffer);
-      result_types_.assign(results_.size(), kRetBuffer);
-      frame_.args = {kArgsSize, nullptr, static_cast<int64_t>(operands_.size()), types_.data(), pointers_.data()};
-      frame_.rets = {kRetsSize, nullptr, static_cast<int64_t>(results_.size()), result_types_.data(),
+      types_.assign(operands_.size(), XLA_FFI_ArgType_BUFFER);
+      result_types_.assign(results_.size(), XLA_FFI_RetType_BUFFER);
+      frame_.args = {XLA_FFI_Args_STRUCT_SIZE, nullptr, static_cast<int64_t>(operands_.size()), types_.data(),
+                     pointers_.data()};
+      frame_.rets = {XLA_FFI_Rets_STRUCT_SIZE, nullptr, static_cast<int64_t>(results_.size()), result_types_.data(),
                      pointers_.data() + operands_.size()};
       frame_.attrs = call.attrs_.attrs();
     }
 
-    Status Call(void* handler, ExecutionStage stage) {
+    Status Call(void* handler, XLA_FFI_ExecutionStage stage) {
       frame_.stage = stage;
       frame_.future = nullptr;
-      Status status = TakeError(reinterpret_cast<Handler*>(handler)(&frame_));
+      Status status = TakeError(reinterpret_cast<XLA_FFI_Handler*>(handler)(&frame_));
       if (!frame_.future) return status;
-      std::unique_ptr<Future> future(frame_.future);
+      std::unique_ptr<XLA_FFI_Future> future(frame_.future);
       Status later = future->Await();
       return status.ok() ? later : status;
     }
 
    private:
-    void Point(Buffer* buffer, void* data) {
+    void Point(XLA_FFI_Buffer* buffer, void* data) {
       buffer->data = data;
       pointers_.push_back(buffer);
     }
 
-    std::vector<Buffer> operands_, results_;
+    std::vector<XLA_FFI_Buffer> operands_, results_;
     std::vector<void*> pointers_;
-    std::vector<ArgType> types_;
-    std::vector<RetType> result_types_;
-    CallFrame frame_{};
+    std::vector<XLA_FFI_ArgType> types_;
+    std::vector<XLA_FFI_RetType> result_types_;
+    XLA_FFI_CallFrame frame_{};
   };
 
-  Status Describe(std::vector<Shape>& shapes, std::vector<Buffer>* buffers) const {
+  Status Describe(std::vector<Shape>& shapes, std::vector<XLA_FFI_Buffer>* buffers) const {
     for (Shape& shape : shapes) {
-      DataType type = FromPjrt(shape.dtype);
-      if (type == kTypeINVALID || IsPacked(type))
+      XLA_FFI_DataType type = FromPjrt(shape.dtype);
+      if (type == XLA_FFI_DataType_INVALID || IsPacked(type))
         return Unimplemented("the FFI call '" + desc_.target + "' has a buffer of the element type number " +
                              std::to_string(shape.dtype) +
                              "\n  why: XLA packs several elements into a byte, Ferrule gives each its own");
-      buffers->push_back(
-          {kBufferSize, nullptr, type, nullptr, static_cast<int64_t>(shape.dims.size()), shape.dims.data()});
+      buffers->push_back({XLA_FFI_Buffer_STRUCT_SIZE, nullptr, type, nullptr, static_cast<int64_t>(shape.dims.size()),
+                          shape.dims.data()});
     }
     return {};
   }
@@ -223,7 +248,7 @@ class FfiCall final : public Prepared {
   CallDesc desc_;  // owns the dimensions that the buffers point to
   FfiHandler handler_;
   EncodedAttrs attrs_;
-  std::vector<Buffer> operands_, results_;
+  std::vector<XLA_FFI_Buffer> operands_, results_;
   mutable State instance_;  // handlers synchronize their own state
 };
 

@@ -7,35 +7,37 @@
 #include <vector>
 
 #include "ffi.h"
-#include "ffi_abi.h"
+#include "pjrt_abi.h"
 #include "program.h"
 #include "status.h"
 
-namespace ferrule::ffi {
+// The ABI's handles, whose names are fixed.
 
-struct Error {
-  Status status;
+struct XLA_FFI_Error {
+  ferrule::Status status;
 };
 
 // Completion of a handler that works asynchronously.
-struct Future {
+struct XLA_FFI_Future {
   std::mutex mutex;
   std::condition_variable changed;
   bool done = false;
-  Status status;
+  ferrule::Status status;
 
-  void Complete(Status result) {
+  void Complete(ferrule::Status result) {
     std::lock_guard lock(mutex);
     done = true;
     status = std::move(result);
     changed.notify_all();
   }
-  Status Await() {
+  ferrule::Status Await() {
     std::unique_lock lock(mutex);
     changed.wait(lock, [this] { return done; });
     return status;
   }
 };
+
+namespace ferrule::ffi {
 
 // An object that a handler made in one stage for the later ones; destroyed by its type's deleter.
 struct State {
@@ -48,22 +50,26 @@ struct State {
   ~State();
 };
 
+}  // namespace ferrule::ffi
+
 // What the functions of the table find behind the `ctx` of a call frame.
-struct ExecutionContext {
-  ExecContext* run = nullptr;  // null in the instantiate stage, which belongs to no execution
-  State* states[3] = {};       // by stage: instantiate, prepare, initialize
+struct XLA_FFI_ExecutionContext {
+  ferrule::ExecContext* run = nullptr;  // null in the instantiate stage, which belongs to no execution
+  ferrule::ffi::State* states[3] = {};  // by stage: instantiate, prepare, initialize
   std::vector<void*> allocations;
 
-  ExecutionContext() = default;
-  ExecutionContext(const ExecutionContext&) = delete;
-  ExecutionContext& operator=(const ExecutionContext&) = delete;
-  ~ExecutionContext();
+  XLA_FFI_ExecutionContext() = default;
+  XLA_FFI_ExecutionContext(const XLA_FFI_ExecutionContext&) = delete;
+  XLA_FFI_ExecutionContext& operator=(const XLA_FFI_ExecutionContext&) = delete;
+  ~XLA_FFI_ExecutionContext();
 };
 
-const Api& TheApi();
+namespace ferrule::ffi {
+
+const XLA_FFI_Api& TheApi();
 
 // The status that a handler's answer stands for; frees the error.
-Status TakeError(Error* error);
+Status TakeError(XLA_FFI_Error* error);
 
 // The registered type's deleter; null when there is none, false when the type is unknown.
 bool FindType(int64_t id, void (**deleter)(void*));

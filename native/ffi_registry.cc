@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "ffi.h"
-#include "ffi_abi.h"
 #include "ffi_context.h"
 
 namespace ferrule {
@@ -37,27 +36,27 @@ std::string Canonical(std::string platform) {
 
 // Asks the handler which interface it was compiled for.
 Status QueryMetadata(const std::string& name, FfiHandler* handler) {
-  ffi::Metadata metadata{};
-  metadata.struct_size = ffi::kMetadataSize;
-  metadata.api_version.struct_size = sizeof(ffi::Api_Version);
-  ffi::MetadataExtension extension{};
-  extension.extension_base = {sizeof(extension), ffi::kMetadataExtension, nullptr};
+  XLA_FFI_Metadata metadata{};
+  metadata.struct_size = XLA_FFI_Metadata_STRUCT_SIZE;
+  metadata.api_version.struct_size = XLA_FFI_Api_Version_STRUCT_SIZE;
+  XLA_FFI_Metadata_Extension extension{};
+  extension.extension_base = {XLA_FFI_Metadata_Extension_STRUCT_SIZE, XLA_FFI_Extension_Metadata, nullptr};
   extension.metadata = &metadata;
-  ffi::CallFrame frame{};
-  frame.struct_size = ffi::kCallFrameSize;
+  XLA_FFI_CallFrame frame{};
+  frame.struct_size = XLA_FFI_CallFrame_STRUCT_SIZE;
   frame.extension_start = &extension.extension_base;
   frame.api = &ffi::TheApi();
-  frame.stage = ffi::kStageExecute;
-  Status status = ffi::TakeError(reinterpret_cast<ffi::Handler*>(handler->execute)(&frame));
+  frame.stage = XLA_FFI_ExecutionStage_EXECUTE;
+  Status status = ffi::TakeError(reinterpret_cast<XLA_FFI_Handler*>(handler->execute)(&frame));
   if (!status.ok())
     return Status(status.code(), "the FFI handler '" + name +
                                      "' does not tell which interface it was made for\n  why: " + status.message());
-  const ffi::Api_Version& version = metadata.api_version;
-  if (version.major_version != ffi::kApiMajor || version.minor_version > ffi::kApiMinor)
+  const XLA_FFI_Api_Version& version = metadata.api_version;
+  if (version.major_version != XLA_FFI_API_MAJOR || version.minor_version > XLA_FFI_API_MINOR)
     return FailedPrecondition("the FFI handler '" + name + "' was compiled for version " +
                               std::to_string(version.major_version) + "." + std::to_string(version.minor_version) +
-                              " of XLA's FFI; this Ferrule offers version " + std::to_string(ffi::kApiMajor) + "." +
-                              std::to_string(ffi::kApiMinor));
+                              " of XLA's FFI; this Ferrule offers version " + std::to_string(XLA_FFI_API_MAJOR) + "." +
+                              std::to_string(XLA_FFI_API_MINOR));
   handler->traits |= metadata.traits;
   return {};
 }

@@ -11,6 +11,7 @@ from .abi_core import STRUCTS
 from .abi_ffi import (
     EXTENSION_STRUCTS,
     FFI_FUNCTION_TYPES,
+    FFI_OLD_STRUCTS,
     FFI_STRUCTS,
     FFI_VERSION,
     FFI_VOID_FUNCTIONS,
@@ -21,7 +22,8 @@ MAJOR, MINOR = 0, 114
 # Fields and functions without `@minor` are as old as this; no older caller is served.
 OLDEST_MINOR = 29
 
-# Enum name, the prefix of its members' C names ("-": none), then its members; `@55:` = since minor version 55.
+# Enum name, the prefix of its members' C names ("-": none), then its members; `@55:` = since minor version 55 (of the
+# FFI's versions where the enum is the FFI's).
 ENUMS = parse_enums("""
 PJRT_Extension_Type PJRT_Extension_Type_
     Gpu_Custom_Call=0 @34:Profiler=1 @47:Custom_Partitioner=2 @49:Stream=3 @51:Layouts=4 @53:FFI=5
@@ -64,7 +66,7 @@ XLA_FFI_RetType XLA_FFI_RetType_
 XLA_FFI_AttrType XLA_FFI_AttrType_
     ARRAY=1 DICTIONARY=2 SCALAR=3 STRING=4
 XLA_FFI_ExecutionStage XLA_FFI_ExecutionStage_
-    INSTANTIATE=0 PREPARE=1 INITIALIZE=2 EXECUTE=3
+    INSTANTIATE=0 PREPARE=1 INITIALIZE=2 EXECUTE=3 @4:RECORD=4
 XLA_FFI_Handler_TraitsBits -
     XLA_FFI_HANDLER_TRAITS_COMMAND_BUFFER_COMPATIBLE=1
 """)
@@ -135,7 +137,10 @@ CALLBACKS = {
 SCALARS = {"XLA_FFI_Handler_Traits": "uint32_t"}
 
 STRUCTS_BY_NAME: dict[str, Struct] = lay_out(
-    parse_structs(STRUCTS) + api_struct(FUNCTIONS) + parse_structs(EXTENSION_STRUCTS) + parse_structs(FFI_STRUCTS),
+    parse_structs(STRUCTS)
+    + api_struct(FUNCTIONS)
+    + parse_structs(EXTENSION_STRUCTS)
+    + parse_structs(FFI_STRUCTS + FFI_OLD_STRUCTS),
     enums=ENUMS,
     scalars=SCALARS,
     pointers=CALLBACKS,

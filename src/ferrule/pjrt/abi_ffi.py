@@ -103,7 +103,10 @@ PJRT_Shardings_Extension raw
     PJRT_Shardings_PJRT_Executable_OutputShardings * PJRT_Shardings_PJRT_Executable_OutputShardings
 """
 
-FFI_VERSION = (0, 3)
+# The newest version of the FFI that is offered (jaxlib 0.12); handlers made for older ones work, too. Marks like `@4`
+# count its minor versions: 3 is jaxlib 0.10's, 4 jaxlib 0.11's. Names that version 4 changed are written in the older
+# way (XLA_FFI_InvokeContext is XLA_FFI_ExecutionContext here, XLA_FFI_Error_GetDetails XLA_FFI_Error_GetMessage).
+FFI_VERSION = (0, 5)
 
 FFI_STRUCTS = """
 XLA_FFI_Extension_Base raw
@@ -119,6 +122,7 @@ XLA_FFI_Error_Create_Args
 XLA_FFI_Error_GetMessage_Args
     XLA_FFI_Error * error
     out const char * message
+    @4 out XLA_FFI_Error_Code errc
 XLA_FFI_Error_Destroy_Args
     XLA_FFI_Error * error
 XLA_FFI_Buffer
@@ -173,6 +177,7 @@ XLA_FFI_Handler_Bundle raw unsized
     XLA_FFI_Handler * prepare
     XLA_FFI_Handler * initialize
     XLA_FFI_Handler * execute
+    @4 XLA_FFI_Handler * record
 XLA_FFI_Handler_Register_Args
     XLA_FFI_ByteSpan name
     XLA_FFI_ByteSpan platform
@@ -188,12 +193,12 @@ XLA_FFI_ExecutionContext_Get_Args
     out void * data
 XLA_FFI_State_Set_Args
     XLA_FFI_ExecutionContext * ctx
-    XLA_FFI_ExecutionStage stage
+    @3 XLA_FFI_ExecutionStage stage
     XLA_FFI_TypeId * type_id
     void * state
 XLA_FFI_State_Get_Args
     XLA_FFI_ExecutionContext * ctx
-    XLA_FFI_ExecutionStage stage
+    @3 XLA_FFI_ExecutionStage stage
     XLA_FFI_TypeId * type_id
     out void * state
 XLA_FFI_Stream_Get_Args
@@ -221,6 +226,13 @@ XLA_FFI_RunId_Get_Args
 XLA_FFI_DeviceOrdinal_Get_Args
     XLA_FFI_ExecutionContext * ctx
     out int32_t device_ordinal
+XLA_FFI_InvokeContext_FindExtension_Args
+    XLA_FFI_ExecutionContext * ctx
+    int64_t extension_type
+    out const XLA_FFI_Extension * extension
+XLA_FFI_CustomOptions_Get_Args
+    XLA_FFI_ExecutionContext * ctx
+    out const XLA_FFI_Attrs * attrs
 XLA_FFI_Metadata raw until=traits
     size_t struct_size
     XLA_FFI_Api_Version api_version
@@ -250,6 +262,31 @@ XLA_FFI_Api
     XLA_FFI_Future_SetError * XLA_FFI_Future_SetError
     XLA_FFI_RunId_Get * XLA_FFI_RunId_Get
     XLA_FFI_DeviceOrdinal_Get * XLA_FFI_DeviceOrdinal_Get
+    @4 XLA_FFI_InvokeContext_FindExtension * XLA_FFI_InvokeContext_FindExtension
+    @5 XLA_FFI_CustomOptions_Get * XLA_FFI_CustomOptions_Get
+"""
+
+# Where a newer version put a field into the middle of a struct, older callers pass another layout, not just a shorter
+# one. Those layouts, named after the last version that had them; the functions tell them apart by struct_size.
+FFI_OLD_STRUCTS = """
+XLA_FFI_State_Set_Args_0_2
+    XLA_FFI_ExecutionContext * ctx
+    XLA_FFI_TypeId * type_id
+    void * state
+XLA_FFI_State_Get_Args_0_2
+    XLA_FFI_ExecutionContext * ctx
+    XLA_FFI_TypeId * type_id
+    out void * state
+XLA_FFI_Handler_Bundle_0_3 raw unsized
+    XLA_FFI_Handler * instantiate
+    XLA_FFI_Handler * prepare
+    XLA_FFI_Handler * initialize
+    XLA_FFI_Handler * execute
+XLA_FFI_Handler_Register_Args_0_3
+    XLA_FFI_ByteSpan name
+    XLA_FFI_ByteSpan platform
+    XLA_FFI_Handler_Bundle_0_3 bundle
+    XLA_FFI_Handler_Traits traits
 """
 
 # Functions of the FFI table that return nothing; the others return XLA_FFI_Error * (null = success).

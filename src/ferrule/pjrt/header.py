@@ -41,7 +41,7 @@ def layout_checks() -> str:
 
 
 def _prologue() -> Iterator[str]:
-    yield "// The PJRT C ABI, generated from src/ferrule/pjrt/abi.py. Do not edit."
+    yield "// The C ABI of PJRT and of XLA's FFI, generated from src/ferrule/pjrt/abi.py. Do not edit."
     yield "#pragma once"
     yield "#include <stdbool.h>\n#include <stddef.h>\n#include <stdint.h>"
     yield 'extern "C" {'
@@ -130,7 +130,8 @@ def _traits() -> Iterator[str]:
     yield "// What a function of the table needs to know about its argument struct; used by native/entry.h."
     yield "namespace ferrule::abi {\ntemplate <class Args>\nstruct Traits;"
     for struct in abi.STRUCTS_BY_NAME.values():
-        if struct.struct_size is None or struct.fields[0].name != "struct_size":
+        # Not for the FFI: its older callers' structs are not always the beginning of the newest.
+        if struct.struct_size is None or struct.fields[0].name != "struct_size" or struct.name.startswith("XLA_FFI"):
             continue
         subject = _subject(struct) if struct.name.endswith("_Args") else None
         yield f"template <>\nstruct Traits<{struct.name}> {{"

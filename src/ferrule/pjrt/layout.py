@@ -6,7 +6,8 @@ written: `size_t struct_size` and `PJRT_Extension_Base * extension_start`. Marks
     NAME raw            every field is written, there are no implied ones
     NAME unsized        has no struct_size constant
     NAME until=FIELD    its struct_size constant ends after FIELD although more fields follow (an oddity of the ABI)
-    @61 type name       the field exists since minor version 61: older callers' structs end before it
+    @61 type name       the field exists since minor version 61: older callers' structs end before it (when it stands in
+                        the middle, as some of the FFI's do, older callers have another layout: see abi_ffi.py)
     out / inout         the callee writes it
     | type name         member of a union with the neighbouring `|` lines
 
