@@ -22,7 +22,9 @@ def test_entry_point(python):
     assert done.stderr == ""
 
 
-def test_path_alone(python):
+@pytest.mark.parametrize("name", ["other", "ferrule"])
+def test_path_alone(python, name):
+    """Also under the name that the installed package would take itself."""
     program = (
         "import jax, numpy as np, jax.numpy as jnp\n"
         "x = jnp.eye(3)\n"
@@ -30,7 +32,8 @@ def test_path_alone(python):
         "print(jax.jit(lambda x: jax.pure_callback(np.negative, x, x))(x).sum())\n"
         "y = jnp.ones(3); jax.jit(lambda v: v + 1, donate_argnums=0)(y); print(y.is_deleted())\n"
     )
-    done = python(program, JAX_PLATFORMS="other,cpu", PJRT_NAMES_AND_LIBRARY_PATHS=f"other:{ferrule.library_path()}")
+    listed = f"{name}:{ferrule.library_path()}"
+    done = python(program, JAX_PLATFORMS=f"{name},cpu", PJRT_NAMES_AND_LIBRARY_PATHS=listed)
     assert done.stdout.split("\n")[:3] == [f"{ONE} 1.0", "-3.0", "True"], done.stderr
 
 

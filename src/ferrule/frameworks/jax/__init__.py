@@ -39,9 +39,11 @@ def initialize() -> None:
         # Other platforms must keep working without this one.
         logger.warning("JAX runs without the platform 'ferrule': %s", error)
         return
-    if "ferrule" not in _registered:
+    # JAX itself registers what the environment lists, after its entry points; a name registered twice is an error there.
+    listed = _listed()
+    if "ferrule" not in _registered and "ferrule" not in listed:
         _register("ferrule", path, INSTALLED_PRIORITY, {})
-    if "xpu" not in _registered:
+    if "xpu" not in _registered and "xpu" not in listed:
         _offer_xpu(path)
 
 
@@ -77,6 +79,12 @@ def register_jax(
         "num_devices": num_devices,
         "memory_limit_bytes": memory_limit_bytes,
     }
+    if name in _listed():
+        raise FailedPrecondition(
+            f"the platform {name!r} is registered already",
+            why="PJRT_NAMES_AND_LIBRARY_PATHS lists it",
+            fix="unset PJRT_NAMES_AND_LIBRARY_PATHS, or choose another name",
+        )
     path = os.path.realpath(library) if library else library_path()
     _register(name, path, priority, {k: v for k, v in options.items() if v is not None})
 
@@ -85,12 +93,18 @@ def attach_listed(path: str) -> None:
     """Attaches every platform name under which PJRT_NAMES_AND_LIBRARY_PATHS lists the library at `path`."""
     from jax._src import xla_bridge
 
-    listed = xla_bridge._get_pjrt_plugin_names_and_library_paths(os.environ.get("PJRT_NAMES_AND_LIBRARY_PATHS", ""))
-    for name, file in listed.items():
+    for name, file in _listed().items():
         if file.endswith(".json"):
             file = xla_bridge._get_pjrt_plugin_config(file)[0]
         if os.path.realpath(file) == os.path.realpath(path):
             attach(name)
+
+
+def _listed() -> dict[str, str]:
+    """The platforms that PJRT_NAMES_AND_LIBRARY_PATHS names, with their libraries."""
+    from jax._src import xla_bridge
+
+    return xla_bridge._get_pjrt_plugin_names_and_library_paths(os.environ.get("PJRT_NAMES_AND_LIBRARY_PATHS", ""))
 
 
 def attach(name: str) -> None:
