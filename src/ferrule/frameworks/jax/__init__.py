@@ -39,7 +39,7 @@ def initialize() -> None:
         # Other platforms must keep working without this one.
         logger.warning("JAX runs without the platform 'ferrule': %s", error)
         return
-    # JAX itself registers what the environment lists, after its entry points; a name registered twice is an error there.
+    # JAX registers what the environment lists by itself, after its entry points; a name given twice is an error.
     listed = _listed()
     if "ferrule" not in _registered and "ferrule" not in listed:
         _register("ferrule", path, INSTALLED_PRIORITY, {})
