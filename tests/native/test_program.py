@@ -340,6 +340,9 @@ def test_python_callback(native, tmp_path):
     script = textwrap.dedent(
         f"""
         import sys
+        from importlib.machinery import BuiltinImporter, FrozenImporter, PathFinder
+        # An editable install has a finder of its own, which would come before the stand-in's folder.
+        sys.meta_path[:] = [BuiltinImporter, FrozenImporter, PathFinder]
         sys.path.insert(0, {str(tmp_path)!r})
         import ferrule, ctypes, numpy as np, threading
         from ferrule import bridge
