@@ -9,10 +9,12 @@ import subprocess
 import sys
 import textwrap
 import zlib
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+import ferrule
 from ferrule.ir.types import BY_NUMPY, Tensor
 from ferrule.program import (
     ARENA,
@@ -346,7 +348,7 @@ def test_python_callback(native, tmp_path):
         sys.path.insert(0, {str(tmp_path)!r})
         import ferrule, ctypes, numpy as np, threading
         from ferrule import bridge
-        ferrule.__path__.append({str(__import__("ferrule").__path__[0])!r})
+        ferrule.__path__.append({str(Path(ferrule.__file__).parent)!r})
         from ferrule.program import *
         from ferrule.ir.types import f32, Tensor
         lib = ctypes.CDLL({str(native.path)!r})
