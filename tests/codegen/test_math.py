@@ -239,6 +239,8 @@ def test_complex_specials(name: str) -> None:
     got = compile_op(op_of(name, [types.c64], types.c64), 8)(z)
     with np.errstate(all="ignore"):
         want = COMPLEX[name](z.astype(np.complex128)).astype(np.complex64)
+    if name == "tanh":  # C23 keeps the zero; C11 and XLA give NaN twice
+        want[(z.real == 0) & np.isinf(z.imag)] = complex(np.nan, np.nan)
     for g, w in ((got.real, want.real), (got.imag, want.imag)):
         g, w = (np.where(np.isinf(v), np.inf, v) for v in (g, w))  # C leaves some signs of infinities open
         np.testing.assert_allclose(g, w, rtol=1e-6)

@@ -19,3 +19,12 @@ def test_rounding_of_short_bf16_code(device: jax.Device) -> None:
     narrow, wide = jax.jit(f)(x)
     np.testing.assert_array_equal(narrow.astype(jnp.float32), x.astype(jnp.float32))
     np.testing.assert_array_equal(wide, x.astype(jnp.float32))
+
+
+def test_complex_functions_without_an_angle(device: jax.Device) -> None:
+    """tan gave ±1 for an imaginary part beyond 20, and expm1 gave 0 at -inf, whatever the other part was."""
+    z = np.array([complex(-np.inf, y) for y in (0, 1, 1e23, -1e23)], np.complex64)
+    nan = np.full(4, complex(np.nan, np.nan), np.complex64)
+    np.testing.assert_array_equal(np.isnan(jnp.tan(z).real), np.isnan(nan.real))
+    np.testing.assert_array_equal(np.isnan(jnp.tan(z).imag), np.isnan(nan.imag))
+    assert np.isnan(jnp.expm1(np.complex64(complex(-np.inf, np.inf))).imag)

@@ -55,7 +55,8 @@ def expm1(z: Z) -> Z:
     half = math_f64.sin(y * 0.5)
     cos = math_f64.cos(y)
     re = math_f64.expm1(x) * cos - half * half * 2.0
-    return y.eq(0.0).where(math_f64.expm1(x), re), exp(z)[1]
+    astray = ~(abs(y) < _INF)  # NaN also at -inf, as in XLA
+    return y.eq(0.0).where(math_f64.expm1(x), re), astray.where(float("nan"), exp(z)[1])
 
 
 def _log_size(x: Num, y: Num) -> Num:
@@ -116,7 +117,10 @@ def tanh(z: Z) -> Z:
     # 4 sin y cos y e^(-2|x|), written with the tangent
     im = far.where(t / beta * 4.0 * math_f64.exp(abs(x) * -2.0), t / below)
     im = abs(x).eq(_INF).where(x.const(0.0).copysign(y), im)
-    return x.eq(0.0).where(x, re), y.eq(0.0).where(y, im)
+    # No angle: both parts are NaN unless x is infinite, as in XLA; C's tanh keeps a zero x.
+    astray = ~(abs(y) < _INF) & ~abs(x).eq(_INF)
+    nan = float("nan")
+    return astray.where(nan, x.eq(0.0).where(x, re)), astray.where(nan, y.eq(0.0).where(y, im))
 
 
 def sinh(z: Z) -> Z:
