@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 import numpy as np
+import pytest
+from jax.experimental import checkify
 
 import jax
 
@@ -28,3 +30,15 @@ def test_complex_functions_without_an_angle(device: jax.Device) -> None:
     np.testing.assert_array_equal(np.isnan(jnp.tan(z).real), np.isnan(nan.real))
     np.testing.assert_array_equal(np.isnan(jnp.tan(z).imag), np.isnan(nan.imag))
     assert np.isnan(jnp.expm1(np.complex64(complex(-np.inf, np.inf))).imag)
+
+
+def test_checks_left_in_programs(device: jax.Device) -> None:
+    """The platform had no rule for checkify's primitive."""
+
+    def f(x: jax.Array) -> jax.Array:
+        checkify.debug_check(x > 0, "must be positive")
+        return x * 2
+
+    assert jax.jit(f)(jnp.float32(-1)) == -2
+    with pytest.raises(ValueError, match="Cannot abstractly evaluate a checkify.check"):
+        jax.jit(lambda x: checkify.check(x > 0, "must be positive"))(jnp.float32(1))

@@ -28,13 +28,14 @@ def register(name: str) -> None:
     import jax
 
     try:
-        from jax._src import callback, debugging
+        from jax._src import callback, checkify, debugging
 
         # cacheable=False as in JAX: each use has its own function.
         rules: list[tuple[Any, Callable[..., Any]]] = [
             (callback.pure_callback_p, _pure_callback),
             (callback.io_callback_p, _io_callback),
             (debugging.debug_callback_p, _debug_callback),
+            (checkify.check_p, _check),
         ]
         if hasattr(debugging, "debug_print_p"):  # before, debug.print was a debug.callback
             rules.append((debugging.debug_print_p, _debug_print))
@@ -113,6 +114,17 @@ def _debug_print(ctx: Any, *args: Any, **params: Any) -> Any:
     )
     callback = debugging._make_flat_callback(params["in_tree"], show, params["static_args"])
     return _debug_callback(ctx, *args, effect=effect, callback=callback, partitioned=params["partitioned"])
+
+
+def _check(ctx: Any, *args: Any, err_tree: Any, debug: bool) -> Any:
+    """A check that checkify has not turned into values: JAX refuses it unless errors may come from running programs."""
+    from jax._src import checkify, config
+
+    if debug:
+        return []
+    if not config.xla_runtime_errors.value:
+        raise checkify.functionalization_error
+    return _emit_effect(ctx, "checkify.check", partial(checkify.python_err, err_tree), args, None, None)
 
 
 def _debug_sharding(ctx: Any) -> Any:
