@@ -119,6 +119,20 @@ def test_every_rule_that_is_taken_exists():
     assert names >= rules.TAKEN | {"pure_callback", "io_callback", "debug_callback", "approx_top_k"}
 
 
+def test_checks(device):
+    from jax.experimental import checkify
+
+    def root(x):
+        checkify.debug_check(x > 0, "never raised")
+        return jnp.sqrt(x)
+
+    assert jax.jit(root)(4.0) == 2
+    error, _ = jax.jit(checkify.checkify(lambda x: checkify.check(x > 0, "negative: {x}", x=x)))(-1.0)
+    assert "negative" in error.get()
+    with pytest.raises(ValueError, match="checkify"):
+        jax.jit(lambda x: checkify.check(x > 0, "negative"))(1.0)
+
+
 def test_no_new_cpu_rule_is_overlooked():
     """A JAX release with another rule for cpu needs a decision in rules.py."""
     from jax._src.interpreters import mlir
