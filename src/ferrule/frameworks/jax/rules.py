@@ -16,8 +16,8 @@ not taken, because the default is as good or better here:
     select_and_scatter_add          a way around a bug of XLA:CPU
     threefry2x32                    rolled loops for XLA:CPU's compile time; unrolled, it fuses into one kernel
     random_gamma                    the same as the default
-    debug_callback, debug_print     own rules, see callbacks.py
-    check                           the tpu rule is registered: XLA:CPU's reports through a callback of its own
+    debug_callback, debug_print,
+    check                           own rules, see callbacks.py
 own:
     approx_top_k                    the default is a custom call that only XLA's own passes replace; we answer exactly
     logistic, erfc, erf_inv, …      the default takes them apart; see functions.py
@@ -63,13 +63,6 @@ def register(name: str) -> None:
                 found.add(primitive.name)
     except (AttributeError, ImportError, TypeError) as error:
         logger.warning("JAX %s keeps its lowering rules elsewhere: %s", jax.__version__, error)
-    try:
-        # A check outside of checkify is an error that says so, and a debug check is nothing.
-        from jax._src import checkify
-
-        mlir.register_lowering(checkify.check_p, checkify.check_lowering_rule_unsupported, platform=name)
-    except (AttributeError, ImportError, TypeError) as error:
-        logger.warning("JAX %s keeps the rule of checkify.check elsewhere: %s", jax.__version__, error)
     if missing := sorted(TAKEN - found):
         logger.warning(
             "JAX %s has no cpu lowering rule for %s: these work on platform %r only as far as JAX's defaults do",
