@@ -4,11 +4,16 @@
 #include <pthread.h>
 
 #include <atomic>
+#include <chrono>
+#include <condition_variable>
 #include <cstring>
 #include <filesystem>
+#include <memory>
+#include <mutex>
 #include <string>
 #include <system_error>
 
+#include "compile_process.h"
 #include "python_api.h"
 
 namespace ferrule {
@@ -81,17 +86,47 @@ Status InitializeLocked(const Api& api) {
   return {};
 }
 
+// A framework may hold the GIL while it waits for a compile (JAX does so when it compiles for a topology). Nothing in
+// this process can take it then; a short wait tells that from a busy interpreter, which hands the GIL on in
+// milliseconds.
+constexpr std::chrono::seconds kGilPatience{1};
+
+// One compile on a thread of its own. Shared with the thread, which outlives the caller when it does not get the GIL.
 struct Compilation {
+  Compilation(const Api& api, std::string code, std::string format, std::string options, std::string target)
+      : api(api),
+        code(std::move(code)),
+        format(std::move(format)),
+        options(std::move(options)),
+        target(std::move(target)) {}
+
   const Api& api;
-  std::string_view code, format, options, target;
+  std::string code, format, options, target;
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool started = false, abandoned = false;
   // Stays when the interpreter begins to shut down before the thread gets the GIL: then it never returns from there.
   Result<std::string> result = FailedPrecondition("the Python interpreter shut down while a program was compiled");
 
   static void* Run(void* self) {
-    auto& job = *static_cast<Compilation*>(self);
-    Gil gil(job.api);
-    job.result = job.Compile();
+    std::unique_ptr<std::shared_ptr<Compilation>> job(static_cast<std::shared_ptr<Compilation>*>(self));
+    Gil gil((*job)->api);
+    if ((*job)->Start()) (*job)->result = (*job)->Compile();
     return nullptr;
+  }
+
+  bool Start() {
+    std::lock_guard lock(mutex);
+    started = true;
+    changed.notify_all();
+    return !abandoned;
+  }
+
+  // False when the thread did not get the GIL in time: then it will do nothing.
+  bool WaitForStart() {
+    std::unique_lock lock(mutex);
+    abandoned = !changed.wait_for(lock, kGilPatience, [this] { return started; });
+    return started;
   }
 
   Result<std::string> Compile() const {
@@ -117,20 +152,27 @@ Result<std::string> CompileInPython(std::string_view code, std::string_view form
                                     std::string_view target) {
   auto api = python::Interpreter();
   if (!api.ok()) return api.status();
-  Compilation job{**api, code, format, options, target};
+  auto job = std::make_shared<Compilation>(**api, std::string(code), std::string(format), std::string(options),
+                                           std::string(target));
+  auto own = std::make_unique<std::shared_ptr<Compilation>>(job);
   pthread_attr_t attributes;
   pthread_attr_init(&attributes);
   pthread_attr_setstacksize(&attributes, kCompileStack);
   pthread_t thread;
-  int error = pthread_create(&thread, &attributes, &Compilation::Run, &job);
+  int error = pthread_create(&thread, &attributes, &Compilation::Run, own.get());
   pthread_attr_destroy(&attributes);
   if (error != 0)
     return OutOfMemory(std::string("no thread to compile on can be started: ") + std::strerror(error) +
                        "\n  fix: raise the limits on threads and address space (ulimit -u, ulimit -v)");
+  own.release();  // the thread's now
   pthread_setname_np(thread, "ferrule-compile");
   python::WithoutGil wait(**api);
+  if (!job->WaitForStart()) {
+    pthread_detach(thread);
+    return CompileInProcess(code, format, options, target);
+  }
   pthread_join(thread, nullptr);
-  return std::move(job.result);
+  return std::move(job->result);
 }
 
 Result<std::string> CallPython(const char* function, std::string_view payload) {

@@ -220,6 +220,12 @@ std::string TextOf(const Api& api, Object* object) {
   return text;
 }
 
+Code CodeOf(std::string_view name) {
+  for (const auto& [known_name, known_code] : kCodes)
+    if (name == known_name) return known_code;
+  return Code::kOk;
+}
+
 Status TakeException(const Api& api, bool whole_traceback) {
   Object *type = nullptr, *value = nullptr, *traceback = nullptr;
   api.PyErr_Fetch(&type, &value, &traceback);
@@ -230,9 +236,8 @@ Status TakeException(const Api& api, bool whole_traceback) {
   {
     Ref code(api, api.PyObject_GetAttrString(value, "code"));
     if (code && !whole_traceback) {
-      std::string name = TextOf(api, code.get());
-      for (const auto& [known_name, known_code] : kCodes)
-        if (name == known_name) return Status(known_code, TextOf(api, value));
+      Code known = CodeOf(TextOf(api, code.get()));
+      if (known != Code::kOk) return Status(known, TextOf(api, value));
     }
     api.PyErr_Clear();
   }

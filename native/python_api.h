@@ -137,6 +137,9 @@ class Ref {
 // The UTF-8 text of str(object); empty on failure. Clears errors.
 std::string TextOf(const Api& api, Object* object);
 
+// The status code of that name ("INVALID_ARGUMENT"); kOk for any other text.
+Code CodeOf(std::string_view name);
+
 // Takes the pending exception. A FerruleError's `code` becomes the status code and str(error) the message; other
 // exceptions become INTERNAL with type, text and traceback (all of it when `whole_traceback`, else its last lines).
 Status TakeException(const Api& api, bool whole_traceback = false);

@@ -25,6 +25,9 @@ def initialize(library_path: str) -> None:
     libraries.hand_over(library)
     # Its files are part of the platform's version, hence of the frameworks' compile-cache keys.
     library.ferrule_set_path(b"path.package", os.path.dirname(__file__).encode())
+    # For compiles in a process of their own (ferrule.compile_process).
+    library.ferrule_set_path(b"python.executable", (sys.executable or "").encode())
+    library.ferrule_set_path(b"python.path", os.pathsep.join(p for p in sys.path if p).encode())
     if "jax" in sys.modules:
         # With a path alone (PJRT_NAMES_AND_LIBRARY_PATHS) nobody else tells JAX what the platform needs.
         from ferrule.frameworks.jax import attach_listed

@@ -6,32 +6,18 @@ import ctypes
 import functools
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ferrule.ir.types import BY_NUMPY, Tensor
+from ferrule.native import library_path
 from ferrule.program import OUTPUT, PARAM, Call, Output, Param, Program, Slot
 
 
 @functools.cache
-def library() -> str | None:
-    """The path of libferrule.so: FERRULE_LIBRARY, in the package, or in a build folder; None if it is not built."""
-    root = Path(__file__).parents[2]
-    places = [root / "src/ferrule/libferrule.so", *sorted(root.glob("build*/libferrule.so"))]
-    if path := os.environ.get("FERRULE_LIBRARY"):
-        places = [Path(path)]
-    else:
-        import ferrule
-
-        places.insert(0, Path(ferrule.__file__).parent / "libferrule.so")
-    return next((str(p) for p in places if p.exists()), None)
-
-
-@functools.cache
 def native() -> ctypes.CDLL:
-    lib = ctypes.CDLL(library())
+    lib = ctypes.CDLL(library_path())
     lib.ferrule_last_error.restype = ctypes.c_char_p
     lib.ferrule_program_load.argtypes = [ctypes.c_char_p, ctypes.c_size_t, ctypes.c_void_p]
     lib.ferrule_program_run.argtypes = [ctypes.c_void_p] * 3
