@@ -42,3 +42,13 @@ def test_checks_left_in_programs(device: jax.Device) -> None:
     assert jax.jit(f)(jnp.float32(-1)) == -2
     with pytest.raises(ValueError, match="Cannot abstractly evaluate a checkify.check"):
         jax.jit(lambda x: checkify.check(x > 0, "must be positive"))(jnp.float32(1))
+
+
+def test_a_sink_is_nothing(device):
+    from jax._src.lax import lax as internal
+
+    def sunk(x):
+        internal.dce_sink(x * 2, prevent_mlir_dce=True)
+        return x + 1
+
+    assert jax.jit(sunk)(1.0) == 2
