@@ -178,7 +178,7 @@ def _checked(name: str, value: OptionValue, known: Mapping[str, tuple[type, str]
     if name not in known:
         near = difflib.get_close_matches(name, known, 1)
         hint = f"did you mean {near[0]!r}?" if near else f"known options: {', '.join(sorted(known)) or 'none'}"
-        raise InvalidArgument(f"compile option {name!r} is not known", fix=hint)
+        raise InvalidArgument(f"No such compile option: {name!r}", fix=hint)
     kind = known[name][0]
     if kind is bool and isinstance(value, (str, int)) and str(value).lower() in _TRUE | _FALSE:
         return str(value).lower() in _TRUE
