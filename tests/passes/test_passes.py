@@ -8,9 +8,13 @@ import pytest
 from simulate import simulate
 
 import jax
+from ferrule.errors import Unsupported
+from ferrule.ir import Block, Tensor
+from ferrule.ir.types import f32
 from ferrule.passes.allocate import allocate
 from ferrule.passes.expand import expand
 from ferrule.passes.fuse import fuse
+from ferrule.passes.match import match
 from ferrule.passes.simplify import simplify
 from ferrule.stablehlo.importer import import_module
 from ferrule.stablehlo.legalize import legalize
@@ -123,3 +127,12 @@ def test_planned_memory(name, donate):
     got = simulate(fused, plan, arrays, aliases, donate)
     for want, have in zip(expected, got, strict=True):
         np.testing.assert_allclose(have, want, rtol=2e-4, atol=1e-5)
+
+
+def test_a_hint_that_changes_the_type_is_refused():
+    """The importer resolves hints that are the identity; one that reshards to another shape must not pass as it."""
+    block = Block([Tensor((4,), f32)])
+    attrs = {"call_target_name": "SPMDFullToShardShape", "api_version": 1}
+    block.results = block.add("custom_call", block.args, Tensor((2,), f32), attrs).results
+    with pytest.raises(Unsupported, match="SPMDFullToShardShape"):
+        match(block)

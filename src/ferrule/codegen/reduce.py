@@ -214,7 +214,7 @@ def _start(op: Op) -> Start | None:
         twice = _evaluate(body, [*values, *values])
         idempotent = all(a.tobytes() == b.tobytes() for a, b in zip(twice, values, strict=True))
         return Start([v[0] for v in values], True) if idempotent and _commutes(body) else None
-    except (KeyError, NotImplementedError):
+    except (KeyError, NotImplementedError):  # an op of the body has no NumPy meaning: combine in order instead
         return None
 
 

@@ -251,8 +251,8 @@ def _top_k(out: Block, op: Op, operands: list[Value]) -> Sequence[Value]:
 # --- custom calls -----------------------------------------------------------------------------------------------
 # Targets of the runtime itself that a program may call by name.
 BUILTIN = ("ferrule.python_callback",)
-# Custom calls that are only hints to a partitioner or a memory planner: on one device with one memory, the identity.
-IDENTITY = ("Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "annotate_device_placement", "MoveToDevice")
+# Marks a value as used for other compilers' dead code elimination; nothing is left to do for it here.
+SINKS = ("dce_sink",)
 
 
 def _typed(config: dict[str, Any]) -> dict[str, Any]:
@@ -268,15 +268,9 @@ def _typed(config: dict[str, Any]) -> dict[str, Any]:
     return typed
 
 
-# Marks a value as used for other compilers' dead code elimination; nothing is left to do for it here.
-SINKS = ("dce_sink",)
-
-
 @matcher("custom_call")
 def _custom_call(out: Block, op: Op, operands: list[Value]) -> Sequence[Value]:
     target = op.attrs["call_target_name"]
-    if target in IDENTITY:
-        return operands
     if target in SINKS and not op.results:
         return []
     config = op.attrs.get("backend_config")
@@ -286,12 +280,12 @@ def _custom_call(out: Block, op: Op, operands: list[Value]) -> Sequence[Value]:
         config, version = older, 4
     typed = _typed(config) if isinstance(config, dict) else {}
     if target not in BUILTIN and version != 4:
-        near = difflib.get_close_matches(target, BUILTIN + IDENTITY, 1)
+        near = difflib.get_close_matches(target, BUILTIN, 1)
         raise Unsupported(
             f"custom call {target!r} with API version {version} is not supported",
             where=op.loc,
             why="Ferrule calls XLA FFI handlers (API version 4) and its own targets "
-            f"({', '.join(BUILTIN + IDENTITY)}){'; did you mean ' + near[0] + '?' if near else ''}",
+            f"({', '.join(BUILTIN)}){'; did you mean ' + near[0] + '?' if near else ''}",
             fix="register the handler with jax.ffi.register_ffi_target(name, capsule, platform=…) and call it with "
             "jax.ffi.ffi_call",
         )
