@@ -1,4 +1,4 @@
-"""Runs files of JAX's suite on one platform: a process per file, a time limit per test, resumable, results as JSON lines.
+"""Runs files of JAX's suite on one platform: a process per file, a time limit per test, resumable.
 
 The first line of a results file is a header (versions, platform, options); each other line is one test:
 `{"file": "lax_test", "test": "LaxTest.testConv0", "outcome": "pass", "seconds": 0.21, "why": ""}`.
@@ -32,6 +32,7 @@ class Setup:
     x64: bool = False
     one_device: bool = True
     seconds: float = 120.0
+    one_in: int = 1
 
     def environment(self) -> dict[str, str]:
         env = dict(os.environ)
@@ -40,7 +41,6 @@ class Setup:
         env["JAX_PLATFORMS"] = "cpu" if self.platform == "cpu" else f"{self.platform},cpu"
         if self.library:
             env["PJRT_NAMES_AND_LIBRARY_PATHS"] = f"{self.platform}:{self.library}"
-        env["JAX_TEST_DUT"] = self.treat_as
         env["JAX_NUM_GENERATED_CASES"] = str(self.cases)
         env["JAX_ENABLE_X64"] = "1" if self.x64 else "0"
         return env
@@ -57,6 +57,7 @@ class Setup:
             "treat_as": self.treat_as,
             "cases": self.cases,
             "x64": self.x64,
+            "one_in": self.one_in,
         }
 
 
@@ -75,7 +76,7 @@ class Results:
         results = cls(path, header)
         if path.exists() and path.stat().st_size:
             results = read(path)
-            differs = [key for key in header if key != "date" and results.header.get(key) != header[key]]
+            differs = [key for key in header if key != "date" and results.header.get(key, 1) != header[key]]
             if differs:
                 raise ValueError(f"{path} was made with another setup ({', '.join(differs)}): name another file")
             return results
@@ -156,7 +157,7 @@ def _run_file(file: Path, setup: Setup, results: Results, again: tuple[str, ...]
 def _one_worker(file: Path, setup: Setup, results: Results, done: set[str]) -> list[str] | None:
     """One process; adds to `done` and returns the names of all tests of the file, if the process got that far."""
     receive, send = os.pipe()
-    command = [sys.executable, str(WORKER), str(file), f"--report={send}"]
+    command = [sys.executable, str(WORKER), str(file), f"--report={send}", f"--treat-as={setup.treat_as}"]
     if setup.one_device:
         command.append("--one-device")
     log = results.path.with_suffix(".log")
