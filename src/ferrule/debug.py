@@ -42,7 +42,8 @@ class Trace:
     def __init__(self, user: Mapping[str, Any] | None = None) -> None:
         user = user or {}
         self.level = int(user.get("ferrule_debug", level()))
-        self.folder = str(user.get("ferrule_dump", os.environ.get("FERRULE_DUMP", "")))
+        folder = user.get("ferrule_dump") or user.get("xla_dump_to")
+        self.folder = str(folder or os.environ.get("FERRULE_DUMP", ""))
         self.verify = os.environ.get("FERRULE_VERIFY", "0") not in ("", "0")
         self.times: list[tuple[str, float]] = []
         self.texts: list[tuple[str, str]] = []

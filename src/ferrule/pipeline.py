@@ -23,6 +23,7 @@ from ferrule.stablehlo.importer import import_module
 from ferrule.stablehlo.legalize import legalize
 from ferrule.stablehlo.options import CompileOptions, parse_options
 from ferrule.stablehlo.reader import read
+from ferrule.stablehlo.xla_options import XLA_OPTIONS
 from ferrule.targets.cpu import Machine, host
 from ferrule.version import VERSION
 
@@ -37,6 +38,7 @@ _BYTECODE = b"ML\xefR"
 USER_OPTIONS: dict[str, tuple[type, str]] = {
     "ferrule_debug": (int, "the level of FERRULE_DEBUG for the compile of this program"),
     "ferrule_dump": (str, "a folder for the stages of this program, as FERRULE_DUMP"),
+    **XLA_OPTIONS,
 }
 
 

@@ -168,7 +168,8 @@ def test_recursion(client: Client, refused: Refused) -> None:
     [
         ({"ferrule_dbug": 1}, ("No such compile option: 'ferrule_dbug'", "fix: did you mean 'ferrule_debug'?")),
         ({"xla_gpu_x": 1}, ("No such compile option: 'xla_gpu_x'", "fix: known options: ferrule_debug")),
-        ({"ferrule_debug": "many"}, ("'ferrule_debug' has the value 'many'", "why: it must be of type int")),
+        ({"ferrule_debug": "many"}, ("'ferrule_debug' has the value 'many'", "why: 'many' is not a valid int value")),
+        ({"xla_dump_hlo_as_text": "maybe"}, ("'xla_dump_hlo_as_text'", "why: 'maybe' is not a valid bool value.")),
     ],
 )
 def test_compile_options(client: Client, refused: Refused, options: dict[str, Any], words: tuple[str, ...]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -52,3 +54,39 @@ def test_a_sink_is_nothing(device):
         return x + 1
 
     assert jax.jit(sunk)(1.0) == 2
+
+
+def test_callbacks_of_other_primitives(device: jax.Device) -> None:
+    """JAX's function for lowering rules that call back refused the platform by name."""
+    from jax.extend.core import Primitive
+    from jax.interpreters import mlir
+
+    seen = []
+
+    def lower(ctx, x):
+        def called(value):
+            seen.append(np.asarray(value))
+            return (value + 1,)
+
+        results, _, _ = mlir.emit_python_callback(
+            ctx, called, None, [x], list(ctx.avals_in), list(ctx.avals_out), has_side_effect=True, sharding=None
+        )
+        return results
+
+    primitive = Primitive("calls_back")
+    primitive.def_abstract_eval(lambda x: x)
+    mlir.register_lowering(primitive, lower)
+    np.testing.assert_array_equal(jax.jit(primitive.bind)(jnp.arange(3)), [1, 2, 3])
+    np.testing.assert_array_equal(seen, [[0, 1, 2]])
+
+
+def test_options_of_other_platforms(device: jax.Device, tmp_path: Path) -> None:
+    """Options of XLA's that do not change results were refused as unknown."""
+    options = {"xla_embed_ir_in_executable": True, "xla_gpu_graph_min_graph_size": 2, "xla_dump_to": str(tmp_path)}
+    lowered = jax.jit(lambda x: x + 1).lower(jnp.float32(1))
+    assert lowered.compile(options)(jnp.float32(1)) == 2
+    assert list(tmp_path.iterdir())
+    with pytest.raises(jax.errors.JaxRuntimeError, match="'perhaps' is not a valid bool value."):
+        lowered.compile({"xla_embed_ir_in_executable": "perhaps"})
+    with pytest.raises(jax.errors.JaxRuntimeError, match="No such compile option: 'xla_embed_ir'"):
+        lowered.compile({"xla_embed_ir": True})

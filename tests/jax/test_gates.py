@@ -36,6 +36,7 @@ jax.monitoring.register_event_listener(lambda name, **kw: events.append(name))
 f = jax.jit(lambda x: jnp.tanh(x) @ x)
 print(float(f(jnp.ones((8, 8)))[0, 0]))
 print(sum("cache_hits" in e for e in events), sum("cache_misses" in e for e in events))
+print(sum(e.endswith("tasks_using_cache") for e in events))
 """
 
 
@@ -48,8 +49,9 @@ def test_compilation_cache(python, tmp_path):
         "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
     }
     first, second = (python(start + CACHED, **variables) for _ in range(2))
-    value, counts = first.stdout.split("\n")[:2]
+    value, counts, tasks = first.stdout.split("\n")[:3]
     assert counts.startswith("0 ") and counts != "0 0", first.stderr
+    assert tasks == "1"
     again, hits = second.stdout.split("\n")[:2]
     assert again == value
     assert hits.endswith(" 0") and hits != "0 0", second.stderr

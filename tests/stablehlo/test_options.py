@@ -45,7 +45,7 @@ def test_user_options_are_checked() -> None:
         parse_options(_made(), known)
     with pytest.raises(InvalidArgument, match="did you mean 'ferrule_debugs'"):
         parse_options(_made(), {"ferrule_debugs": (int, "")})
-    with pytest.raises(InvalidArgument, match="type bool"):
+    with pytest.raises(InvalidArgument, match="not a valid bool value"):
         parse_options(_made(), known | {"size": (int, ""), "ferrule_debug": (bool, "")})
 
 

@@ -176,14 +176,16 @@ _TRUE, _FALSE = {"true", "1", "on", "yes"}, {"false", "0", "off", "no"}
 def _checked(name: str, value: OptionValue, known: Mapping[str, tuple[type, str]]) -> OptionValue:
     """The option's value in the type that the table asks for; JAX sends some values as text."""
     if name not in known:
-        near = difflib.get_close_matches(name, known, 1)
-        hint = f"did you mean {near[0]!r}?" if near else f"known options: {', '.join(sorted(known)) or 'none'}"
+        near = difflib.get_close_matches(name, known, 1, 0.85)
+        # A few hundred names of XLA's would hide our own.
+        ours = ", ".join(sorted(k for k in known if not k.startswith("xla_")))
+        hint = f"did you mean {near[0]!r}?" if near else f"known options: {ours or 'none'}"
         raise InvalidArgument(f"No such compile option: {name!r}", fix=hint)
     kind = known[name][0]
     if kind is bool and isinstance(value, (str, int)) and str(value).lower() in _TRUE | _FALSE:
         return str(value).lower() in _TRUE
-    if kind is str and isinstance(value, str):
-        return value
+    if kind is str and (isinstance(value, str) or name.startswith("xla_")):  # XLA's enumerations may come as numbers
+        return str(value)
     if kind in (int, float) and not isinstance(value, bool):
         try:
             number = kind(value)
@@ -192,5 +194,6 @@ def _checked(name: str, value: OptionValue, known: Mapping[str, tuple[type, str]
         except ValueError:
             pass
     raise InvalidArgument(
-        f"compile option {name!r} has the value {value!r}", why=f"it must be of type {kind.__name__}: {known[name][1]}"
+        f"compile option {name!r} has the value {value!r}",
+        why=f"{str(value)!r} is not a valid {kind.__name__} value. The option is {known[name][1]}",
     )

@@ -6,6 +6,7 @@ says what does not.
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -66,20 +67,20 @@ def _compilation_cache(name: str) -> None:
     if hasattr(cache.is_cache_used, "_ferrule"):
         return
     original = cache.is_cache_used
-    # What the wrapper reads later must exist now.
-    _ = (cache._cache_checked, cache._cache_used, cache._cache_initialized_mutex, cache._is_cache_enabled)
 
+    @functools.wraps(original)
     def is_cache_used(backend: Any) -> bool:
-        if backend.platform in _names:
-            with cache._cache_initialized_mutex:
-                if not cache._cache_checked:
-                    cache._cache_checked = True
-                    cache._cache_used = cache._is_cache_enabled()
-                return cache._cache_used
-        return original(backend)
+        return original(_Cached() if backend.platform in _names else backend)
 
     is_cache_used._ferrule = True  # type: ignore[attr-defined]
     cache.is_cache_used = is_cache_used
+
+
+class _Cached:
+    """What `is_cache_used` reads of a backend, for one whose executables go into the cache."""
+
+    platform = "cpu"
+    supports_executable_serialization = True
 
 
 def _dlpack(name: str) -> None:
