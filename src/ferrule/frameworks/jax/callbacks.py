@@ -73,7 +73,7 @@ def _serve_others(name: str) -> None:
         if len(platforms) != 1 or platforms[0] not in _names:
             return original(ctx, callback, token, operands, operand_avals, result_avals, **params)
         ctx = ctx.replace(avals_in=operand_avals, avals_out=result_avals)
-        side_effect, place = params["has_side_effect"], None if token else params.get("sharding")
+        side_effect, place = params["has_side_effect"], params.get("sharding")
         results, token = _emit(
             ctx, _name(callback), callback, operands, side_effect=side_effect, sharding=place, token=token
         )
@@ -137,7 +137,8 @@ def _debug_callback(ctx: Any, *args: Any, effect: Any, callback: Any, partitione
         return ()
 
     ordered = effect if effects.ordered_effects.contains(effect) else None
-    return _emit_effect(ctx, _name(callback), run, args, ordered, _debug_sharding(ctx))
+    place = None if ordered else _debug_sharding(ctx)
+    return _emit_effect(ctx, _name(callback), run, args, ordered, place)
 
 
 def _debug_print(ctx: Any, *args: Any, **params: Any) -> Any:
@@ -178,7 +179,7 @@ def _emit_effect(
     if ordered is None:
         return _emit(ctx, name, run, args, side_effect=True, sharding=sharding)[0]
     token = ctx.tokens_in.get(ordered)
-    results, token = _emit(ctx, name, run, args, side_effect=True, sharding=None, token=token)
+    results, token = _emit(ctx, name, run, args, side_effect=True, sharding=sharding, token=token)
     ctx.set_tokens_out(ctx.tokens_in.update_tokens(mlir.TokenSet({ordered: token})))
     return results
 
@@ -207,6 +208,11 @@ def _emit(
     operands = list(args)
     if token is not None:
         types, operands = [hlo.TokenType.get(), *types], [token, *operands]
+        if ctx.avals_out and hasattr(sharding, "shardings"):
+            # Shardy wants one annotation per result, and one if there is none: the token of such a call takes that.
+            first = sharding.shardings[0]
+            place = type(first)(mesh_shape=(), dim_shardings=(), logical_device_ids=first.logical_device_ids)
+            sharding = type(sharding)((place, *sharding.shardings))
     call = mlir.custom_call(
         TARGET,
         result_types=types,
