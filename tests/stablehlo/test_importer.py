@@ -208,6 +208,15 @@ def test_collectives_over_several_devices_are_refused() -> None:
         load(text(body + "return %0 : tensor<f32> }"))
 
 
+def test_what_is_started_asynchronously_is_done_at_once() -> None:
+    body = 'func.func @main(%a: T) -> T { %0 = "stablehlo.async_start"(%a) ({ ^bb0(%x: T): %2 = "stablehlo.all_gather"'
+    body += "(%x) <{all_gather_dim = 0 : i64, replica_groups = dense<0> : tensor<1x1xi64>}> : (T) -> T "
+    body += "stablehlo.return %2 : T }) : (T) -> !stablehlo.future<T> "
+    body += '%1 = "stablehlo.async_done"(%0) : (!stablehlo.future<T>) -> T return %1 : T }'
+    main = load(text(body.replace("T", "tensor<4xf32>"))).main.body
+    assert main.ops == [] and main.results == main.args
+
+
 def test_shardings_are_recorded() -> None:
     mesh = _mesh(1)
     lowered = jax.jit(lambda x: x + 1, in_shardings=NamedSharding(mesh, PartitionSpec("x"))).lower(f32(4))

@@ -142,6 +142,9 @@ class _Importer:
             "sdy.sharding_group": lambda *_: (),
             "sdy.named_computation": self.inline_region,
             "sdy.manual_computation": self.manual_computation,
+            # A program of one device has nobody to wait for: what is started is done.
+            "async_start": self.inline_region,
+            "async_done": self.identity,
             "custom_call": self.custom_call,
             "partition_id": self.device_number,
             "replica_id": self.device_number,
