@@ -14,7 +14,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from jax_suite import files, runner, source  # noqa: E402
+from jax_suite import files, runner, source
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -35,6 +35,7 @@ def main() -> int:
     jax.add_argument("--x64", action="store_true", help="with JAX_ENABLE_X64")
     jax.add_argument("--seconds", type=float, default=120, help="time limit of one test")
     jax.add_argument("--again", nargs="*", default=[], help="outcomes to run again: fail crash timeout skip pass")
+    jax.add_argument("--one-in", type=int, default=1, help="a sample: one test in so many, always the same ones")
     jax.add_argument("--jobs", type=int, default=2)
     jax.add_argument("--results", type=Path)
     jax.set_defaults(run=run_jax)
@@ -47,17 +48,8 @@ def main() -> int:
 
 
 def run_jax(options: argparse.Namespace) -> int:
-    folder = source.find(options.tests)
-    if options.files:
-        names = [Path(file).stem for file in options.files]
-    elif options.all:
-        names = [file.stem for file in sorted(folder.glob("*_test.py")) if file.stem not in files.ELSEWHERE]
-    else:
-        names = files.MAIN
-    paths = [folder / f"{name}.py" for name in names]
-    absent = [path.name for path in paths if not path.exists()]
-    if absent:
-        raise ValueError(f"not in {folder}: {', '.join(absent)}")
+    paths = files.paths(options.tests, [Path(file).stem for file in options.files or ()], options.all)
+    names = {path.stem for path in paths}
     setup = runner.Setup(
         platform=options.platform,
         library=options.library if options.platform != "cpu" else None,
@@ -65,6 +57,7 @@ def run_jax(options: argparse.Namespace) -> int:
         cases=options.cases,
         x64=options.x64,
         seconds=options.seconds,
+        one_in=options.one_in,
     )
     default = f"jax-{options.platform}{'-x64' if options.x64 else ''}.jsonl"
     path = options.results or REPOSITORY / "build" / "conformance" / default

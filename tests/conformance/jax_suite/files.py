@@ -1,4 +1,8 @@
-"""Which files of JAX's suite make up the published figure, and which need several devices or another accelerator."""
+"""Which files of JAX's suite make up the published figure, and which need another accelerator or other services."""
+
+from pathlib import Path
+
+from . import source
 
 # Issue by issue what a user of one device meets; the figure of docs/conformance.md is over these.
 MAIN = """
@@ -19,3 +23,20 @@ magma_linalg_test mock_gpu_test mock_gpu_topology_test mosaic_test multiprocess_
 cudnn_fusion_test fused_attention_stablehlo_test pgle_test ragged_collective_test colocated_python_test
 scaled_matmul_stablehlo_test hardware_utils_test pytorch_interoperability_test
 """.split()
+
+# Ours, run by the same runner; it needs no copy of JAX's repository.
+PRIMITIVES = Path(__file__).with_name("primitives_test.py")
+
+
+def paths(tests: str | None, named: list[str], everything: bool = False) -> list[Path]:
+    """The files to run: those named, or all that a device of ours can run, or those of the published figure."""
+    if named == [PRIMITIVES.stem]:
+        return [PRIMITIVES]
+    folder = source.find(tests)
+    if not named and everything:
+        named = [file.stem for file in sorted(folder.glob("*_test.py")) if file.stem not in ELSEWHERE]
+    found = [PRIMITIVES if name == PRIMITIVES.stem else folder / f"{name}.py" for name in named or MAIN]
+    absent = [path.name for path in found if not path.exists()]
+    if absent:
+        raise ValueError(f"not in {folder}: {', '.join(absent)}")
+    return found if named else [PRIMITIVES, *found]

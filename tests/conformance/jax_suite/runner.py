@@ -158,6 +158,7 @@ def _one_worker(file: Path, setup: Setup, results: Results, done: set[str]) -> l
     """One process; adds to `done` and returns the names of all tests of the file, if the process got that far."""
     receive, send = os.pipe()
     command = [sys.executable, str(WORKER), str(file), f"--report={send}", f"--treat-as={setup.treat_as}"]
+    command.append(f"--one-in={setup.one_in}")
     if setup.one_device:
         command.append("--one-device")
     log = results.path.with_suffix(".log")

@@ -41,8 +41,11 @@ def flatten(suite) -> list[unittest.TestCase]:
 
 
 def name(test) -> str:
-    """`LaxTest.testConv0`; a failed class or module fixture is no test and reads `setUpClass (m.LaxTest)`."""
-    return ".".join(test.id().split(".")[-2:]) if isinstance(test, unittest.TestCase) else str(test)
+    """`LaxTest.testConv0`; a failed class or module fixture is no test and reads `setUpClass (m.LaxTest)`.
+
+    Not `test.id()`: absl appends the parameters to it, and addresses of functions among them change with the process.
+    """
+    return f"{type(test).__name__}.{test._testMethodName}" if isinstance(test, unittest.TestCase) else str(test)
 
 
 class Reporter(unittest.TestResult):
@@ -51,6 +54,8 @@ class Reporter(unittest.TestResult):
         self.pipe = pipe
         self.began = 0.0
         self.outcome: tuple[str, str] | None = None
+        self.fixture: tuple[str, str] = ("skip", "its class was skipped")
+        self.reported: set[str] = set()
 
     def send(self, **line) -> None:
         self.pipe.write(json.dumps(line) + "\n")
@@ -64,14 +69,20 @@ class Reporter(unittest.TestResult):
     def stopTest(self, test) -> None:
         outcome, why = self.outcome or ("pass", "")
         self.send(test=name(test), outcome=outcome, seconds=round(time.monotonic() - self.began, 3), why=why)
+        self.reported.add(name(test))
         super().stopTest(test)
+
+    def never_began(self, test) -> None:
+        """A class whose fixture failed or was skipped: unittest does not even start its tests."""
+        outcome, why = self.fixture
+        self.send(test=name(test), outcome=outcome, seconds=0, why=why)
 
     def _failed(self, test, error) -> None:
         kind, value, trace = error
         last = "".join(traceback.format_tb(trace)[-3:])
         why = f"{kind.__name__}: {str(value)[:1500]}\n{last[-1500:]}"
         if not isinstance(test, unittest.TestCase):  # a class fixture: no startTest came before
-            self.send(test=name(test), outcome="fail", seconds=0, why=why)
+            self.fixture = ("fail", f"{name(test)}: {why}")
         elif self.outcome is None or self.outcome[0] != "fail":
             self.outcome = ("fail", why)
 
@@ -86,7 +97,9 @@ class Reporter(unittest.TestResult):
             self._failed(test, error)
 
     def addSkip(self, test, reason) -> None:
-        if self.outcome is None:
+        if not isinstance(test, unittest.TestCase):
+            self.fixture = ("skip", reason[:300])
+        elif self.outcome is None:
             self.outcome = ("skip", reason[:300])
 
     def addUnexpectedSuccess(self, test) -> None:
@@ -97,8 +110,8 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("file", type=Path)
     parser.add_argument("--report", type=int, required=True, help="file descriptor")
-    parser.add_argument("--at-most", type=int, default=400, help="tests before the process is exchanged")
-    parser.add_argument("--gigabytes", type=float, default=5, help="memory before the process is exchanged")
+    parser.add_argument("--at-most", type=int, default=1500, help="tests before the process is exchanged")
+    parser.add_argument("--gigabytes", type=float, default=3, help="memory before the process is exchanged")
     parser.add_argument("--treat-as", default="", help="what the tests take the device for")
     parser.add_argument("--one-device", action="store_true")
     parser.add_argument("--one-in", type=int, default=1, help="a sample: the tests whose name's checksum this divides")
@@ -107,8 +120,9 @@ def main() -> None:
     done = set(json.load(sys.stdin))
     reporter = Reporter(os.fdopen(options.report, "w"))
 
-    import jax
     import jax._src.test_util as jtu
+
+    import jax
 
     # Before the tests are loaded: decorators ask it. It is a flag of absl's, which no environment variable sets.
     jax.config.update("jax_test_dut", options.treat_as)
@@ -132,7 +146,11 @@ def main() -> None:
     for start in range(0, min(len(left), options.at_most), 50):
         if resource.getrusage(resource.RUSAGE_SELF).ru_maxrss > options.gigabytes * 2**20:
             break
-        unittest.TestSuite(left[start : min(start + 50, options.at_most)]).run(reporter)
+        some = left[start : min(start + 50, options.at_most)]
+        unittest.TestSuite(some).run(reporter)
+        for test in some:
+            if name(test) not in reporter.reported:
+                reporter.never_began(test)
 
 
 if __name__ == "__main__":
