@@ -65,6 +65,8 @@ class _Sweep:
         self.seen: dict[Block, dict[Any, list[Value]]] = {}
 
     def rule(self, out: Block, op: Op, operands: list[Value]) -> Sequence[Value] | None:
+        if any(map(_is_empty, op.results)) and op.name != "constant" and not has_effects(op):
+            return self._empty_results(out, op, operands)
         if op.name == "while":
             return self._invariant_carries(out, op, operands)
         if op.name in ("case", "if"):
@@ -85,6 +87,15 @@ class _Sweep:
             return table[key]
         table[key] = out.add(op.name, operands, [r.type for r in op.results], op.attrs, (), op.loc).results
         return table[key]
+
+    def _empty_results(self, out: Block, op: Op, operands: list[Value]) -> Sequence[Value]:
+        """A result without elements is known. An op that has no other need not run: LAPACK aborts on empty matrices."""
+        if all(map(_is_empty, op.results)):
+            self.count += 1
+            results = op.results
+        else:
+            results = out.add(op.name, operands, [r.type for r in op.results], op.attrs, op.regions, op.loc).results
+        return [_nothing(out, r, op) if _is_empty(r) else r for r in results]
 
     def _invariant_carries(self, out: Block, op: Op, operands: list[Value]) -> Sequence[Value] | None:
         """A value that a loop only hands on is not carried: the body reads the outer value instead."""
@@ -159,6 +170,15 @@ def splat(value: Value) -> Any | None:
 
 def _constant(out: Block, array: np.ndarray, like: Op) -> Value:
     return out.add("constant", [], [like.results[0].type], {"value": array}, (), like.loc).result
+
+
+def _is_empty(value: Value) -> bool:
+    return isinstance(value.type, Tensor) and value.type.size == 0
+
+
+def _nothing(out: Block, like: Value, op: Op) -> Value:
+    empty = np.empty(like.shape, like.dtype.numpy)
+    return out.add("constant", [], [like.type], {"value": empty}, (), op.loc).result
 
 
 def _splat(out: Block, element: Any, op: Op) -> Value:
