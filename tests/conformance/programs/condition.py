@@ -1,0 +1,99 @@
+"""How far rounding may move a program's results: its NumPy meaning, run again with each inexact op shaken.
+
+A shaken run multiplies what an inexact op reads or gives by 1 + a few random ulps. What the results then do is their
+condition: an ill-conditioned value moves far, a comparison that hangs on the last bit changes sides. Ops that IEEE 754
+defines to the bit (add, multiply, divide, compare, …) are not shaken: there, an implementation has no choice.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+
+import ml_dtypes
+import numpy as np
+from case import Case
+
+from ferrule.ir import Block, Function, Module, Op
+from ferrule.ir.types import BY_NUMPY
+from ferrule.stablehlo.legalize import legalize
+from ferrule.targets.reference import Interpreter
+
+# Ulps by which a result of these may be off.
+ROUNDED = {
+    **dict.fromkeys(("sqrt", "rsqrt", "cbrt", "exponential", "exponential_minus_one", "log", "log_plus_one"), 2.0),
+    **dict.fromkeys(("logistic", "sine", "cosine", "tan", "tanh", "sinh", "cosh", "asin", "acos", "atan"), 2.0),
+    **dict.fromkeys(("asinh", "acosh", "atanh", "erf", "erfc", "erf_inv", "power", "atan2"), 3.0),
+    **dict.fromkeys(("lgamma", "digamma"), 8.0),
+}
+# Sums, in which the order of additions is free: their operands are shaken.
+SUMS = {"dot_general", "dot", "convolution", "fft", "cholesky", "triangular_solve"}
+FOLDS = {"reduce", "reduce_window", "scatter", "select_and_scatter"}
+_COMPLEX = {"multiply", "divide", "abs", "square"}
+
+
+def _inexact_body(block: Block) -> bool:
+    return any(op.name in ROUNDED or op.name in ("add", "subtract", "multiply", "divide") for op in block.walk())
+
+
+class Shaken(Interpreter):
+    """Evaluates with noise. With a seed of None there is none: the meaning itself."""
+
+    def __init__(self, case: Case, seed: int | None) -> None:
+        super().__init__(case.called())
+        self.rng = None if seed is None else np.random.default_rng(seed)
+
+    def _results(self, op: Op) -> Sequence[np.ndarray]:
+        if self.rng is None:
+            return super()._results(op)
+        sums = op.name in SUMS or (op.name in FOLDS and any(_inexact_body(r) for r in op.regions))
+        if not sums:
+            found = super()._results(op)
+            complex_math = op.operands and op.name in _COMPLEX and self.values[op.operands[0]].dtype.kind == "c"
+            ulps = ROUNDED.get(op.name, 2.0 if complex_math else 0.0)
+            return [self.shake(x, ulps) for x in found] if ulps else found
+        before = {v: self.values[v] for v in op.operands}
+        try:
+            self.values.update({v: self.shake(x, 2.0) for v, x in before.items()})
+            return [self.shake(x, 2.0) for x in super()._results(op)]
+        finally:
+            self.values.update(before)
+
+    def shake(self, x: np.ndarray, ulps: float) -> np.ndarray:
+        """x times 1 + up to `ulps` roundings, and a little for what rounds to zero."""
+        dtype = BY_NUMPY.get(x.dtype)
+        if self.rng is None or dtype is None or not (dtype.is_float or dtype.is_complex) or not x.size:
+            return x
+        info = ml_dtypes.finfo(dtype.part.numpy)
+        eps, tiny = float(info.eps), float(info.smallest_subnormal)
+        with np.errstate(all="ignore"):
+            if dtype.is_complex:
+                noise = self.rng.uniform(-ulps, ulps, (2, *x.shape))
+                size = np.abs(x.astype(np.complex128)) * eps + tiny
+                return np.asarray(x + (noise[0] + 1j * noise[1]) * size).astype(x.dtype)
+            wide = x.astype(np.float64)
+            out = wide * (1 + self.rng.uniform(-ulps, ulps, x.shape) * eps)
+            step = np.round(self.rng.uniform(-1, 1, x.shape)) * tiny
+            out = np.where(np.abs(wide) < 4 * float(info.smallest_normal), out + step, out)
+            # never into infinity, nor out of it; nor across the sign
+            top = float(info.max)
+            out = np.where(np.isfinite(wide), np.clip(out, -top, top), wide)
+            narrow = out if dtype.bits == 64 else out.astype(np.float32)
+            return np.asarray(narrow).astype(x.dtype)
+
+
+def _modern(case: Case) -> Case:
+    """Old spellings that have no meaning of their own become what they stand for."""
+    if "torch_index_select" not in case.ops():
+        return case
+    copied = copy.deepcopy(case)
+    module = Module({"main": Function("main", copied.body), **copied.called()})
+    legalize(module)
+    return copied
+
+
+def meaning(case: Case, seed: int | None = None) -> list[np.ndarray]:
+    """The results by Ferrule's NumPy meaning of the ops; with a seed, shaken."""
+    case = _modern(case)
+    with np.errstate(all="ignore"):
+        return [np.asarray(x) for x in Shaken(case, seed)(case.body, case.inputs)]
