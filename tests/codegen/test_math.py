@@ -16,13 +16,13 @@ from ferrule.ir.types import DType
 Reference = Callable[..., np.ndarray]
 # Function → (reference on a wider type, largest error in ulp for f32, for f64 or None where it is the C library's).
 UNARY: dict[str, tuple[Reference, float, float | None]] = {
-    "exponential": (np.exp, 1.1, 1.1),
+    "exponential": (np.exp, 1.1, 0.7),
     "exponential_minus_one": (np.expm1, 2, 2),
-    "log": (np.log, 1, 1),
+    "log": (np.log, 0.8, 0.52),
     "log_plus_one": (np.log1p, 1, 1.5),
-    "logistic": (lambda x: np.exp(-np.logaddexp(0, -x)) if x.dtype != np.float64 else special.expit(x), 2.2, 2.2),
-    "sine": (np.sin, 1.6, 1),
-    "cosine": (np.cos, 1.6, 1),
+    "logistic": (lambda x: np.exp(-np.logaddexp(0, -x)) if x.dtype != np.float64 else special.expit(x), 1.1, 0.7),
+    "sine": (np.sin, 0.56, 0.52),
+    "cosine": (np.cos, 0.56, 0.52),
     "tan": (np.tan, 1, None),
     "tanh": (np.tanh, 1.5, 3),
     "sinh": (np.sinh, 1, 2.5),
@@ -35,7 +35,7 @@ UNARY: dict[str, tuple[Reference, float, float | None]] = {
     "atanh": (np.arctanh, 1, 2.5),
     "cbrt": (np.cbrt, 1, None),
     "sqrt": (np.sqrt, 0.5, 0.5),
-    "rsqrt": (lambda x: 1 / np.sqrt(x), 1, 1.5),
+    "rsqrt": (lambda x: 1 / np.sqrt(x), 0.51, 0.51),
     "erf": (special.erf, 1.2, None),
     "erfc": (special.erfc, 1, None),
     "erf_inv": (special.erfinv, 1, None),
@@ -241,6 +241,8 @@ def test_complex_specials(name: str) -> None:
         want = COMPLEX[name](z.astype(np.complex128)).astype(np.complex64)
     if name == "tanh":  # C23 keeps the zero; C11 and XLA give NaN twice
         want[(z.real == 0) & np.isinf(z.imag)] = complex(np.nan, np.nan)
+    if name in ("cosh", "sine"):  # C has one infinite part where there is no angle; XLA and mpmath have none
+        want[np.isinf(z.real) & np.isinf(z.imag)] = complex(np.nan, np.nan)
     for g, w in ((got.real, want.real), (got.imag, want.imag)):
         g, w = (np.where(np.isinf(v), np.inf, v) for v in (g, w))  # C leaves some signs of infinities open
         np.testing.assert_allclose(g, w, rtol=1e-6)

@@ -36,7 +36,19 @@ def sub(s: Scalars, a: Pair, b: Pair) -> Pair:
 
 def multiply(a: Z, b: Z) -> Z:
     (x, y), (u, w) = a, b
-    return x * u - y * w, x * w + y * u
+    if x.base == "float":
+        return x * u - y * w, x * w + y * u
+    return _two_products(x, u, -y, w), _two_products(x, w, y, u)
+
+
+def _two_products(a: Num, b: Num, c: Num, d: Num) -> Num:
+    """a b + c d with hardly more than its last rounding, although the products may cancel; plain if not finite."""
+    p, q = a * b, c * d
+    sum = p + q
+    other = sum - p
+    lost = (p - (sum - other)) + (q - other)
+    close = sum + (lost + (a.fma(b, -p) + c.fma(d, -q)))
+    return close.is_nan().where(sum, close)
 
 
 def mul(s: Scalars, a: Pair, b: Pair) -> Pair:
@@ -73,13 +85,24 @@ def magnitude(z: Z) -> Num:
         wide, tall = x.f64(), y.f64()
         size = (wide * wide + tall * tall).intrinsic("sqrt").f32()
     else:
-        swap = y > x
-        large, small = swap.where(y, x), swap.where(x, y)
-        ratio = large.eq(0.0).where(0.0, small / large)
-        size = large * (ratio * ratio + 1.0).intrinsic("sqrt")
-        size = (x.is_nan() | y.is_nan()).where(x + y, size)
+        # Scaled by powers of two, so that the squares stay in range.
+        huge, tiny = (x > 2.0**500) | (y > 2.0**500), (x < 2.0**-500) & (y < 2.0**-500)
+        up = huge.where(2.0**-600, tiny.where(2.0**600, 1.0, x))
+        size = length(x * up, y * up) * huge.where(2.0**600, tiny.where(2.0**-600, 1.0, x))
     infinite = x.eq(float("inf")) | y.eq(float("inf"))
     return infinite.where(float("inf"), size)
+
+
+def length(x: Num, y: Num) -> Num:
+    """√(x² + y²) to little more than half an ulp, for f64 whose squares are in range."""
+    swap = abs(y) > abs(x)
+    x, y = swap.where(y, x), swap.where(x, y)
+    xx, yy = x * x, y * y
+    sum = xx + yy
+    lost = (xx - sum) + yy + x.fma(x, -xx) + y.fma(y, -yy)
+    root = sum.intrinsic("sqrt")
+    rest = ((-root).fma(root, sum) + lost) * 0.5
+    return root.eq(0.0).where(root, root + rest / root)
 
 
 def abs_(s: Scalars, a: Pair) -> V:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ferrule.codegen import math_f64
-from ferrule.codegen.complexes import Z, divide, magnitude, multiply
+from ferrule.codegen.complexes import Z, divide, length, magnitude, multiply
 from ferrule.codegen.lanes import Num
 from ferrule.codegen.libm import call_libm
 from ferrule.errors import Internal
@@ -80,17 +80,21 @@ def log1p(z: Z) -> Z:
     return small.where(near, _log_size(x + 1.0, y)), call_libm("atan2", y, x + 1.0)
 
 
+def _scale(z: Z) -> tuple[Num, Num]:
+    """A power of four by which z comes into a range where squares are safe, and the root of its inverse."""
+    x = abs(z[0])
+    size = x + abs(z[1])
+    huge, tiny = size > 2.0**500, size < 2.0**-500
+    return huge.where(2.0**-600, tiny.where(2.0**600, 1.0, x)), huge.where(2.0**300, tiny.where(2.0**-300, 1.0, x))
+
+
 def sqrt(z: Z) -> Z:
     x, y = z
-    # Scaled where |x| + |z| would overflow or its root lose bits; by powers of four, exactly.
-    size = abs(x) + abs(y)
-    huge, tiny = size > 1e300, size < 1e-280
-    up = huge.where(2.0**-40, tiny.where(2.0**400, 1.0, x))
-    down = huge.where(2.0**20, tiny.where(2.0**-200, 1.0, x))
+    up, down = _scale(z)
     a, b = x * up, y * up
-    root = ((abs(a) + magnitude((a, b))) * 0.5).intrinsic("sqrt")
-    other = root.eq(0.0).where(0.0, abs(b) / (root + root)) * down
+    root = ((abs(a) + length(a, b)) * 0.5).intrinsic("sqrt")
     root = root * down
+    other = root.eq(0.0).where(0.0, abs(y) / (root + root))
     right = ~(x < 0.0)
     re, im = right.where(root, other), right.where(other, root).copysign(y)
     re = x.eq(-_INF).where(y.is_nan().where(y, 0.0), re)
@@ -98,12 +102,23 @@ def sqrt(z: Z) -> Z:
     re = x.eq(_INF).where(_INF, re)
     im = x.eq(-_INF).where(y.const(_INF).copysign(y), im)
     endless = abs(y).eq(_INF)
-    return endless.where(_INF, re), endless.where(y, y.eq(0.0).where(right.where(y, im), im))
+    flat = y.eq(0.0) & (x >= 0.0)
+    return endless.where(_INF, re), endless.where(y, flat.where(y, im))
 
 
 def rsqrt(z: Z) -> Z:
-    root = sqrt(z)
-    return divide((root[0].const(1.0), root[0].const(0.0)), root)
+    x, y = z
+    up, down = _scale(z)
+    a, b = x * up, y * up
+    size = length(a, b)
+    root = ((abs(a) + size) * 0.5).intrinsic("sqrt")
+    # The conjugate of the root over the magnitude; what the scale took comes back last.
+    large, small = root / size / down, abs(y) / ((root + root) * down) / size * up
+    right = ~(x < 0.0)
+    near = right.where(large, small), right.where(small, large).copysign(-y)
+    plain = divide((x.const(1.0), x.const(0.0)), sqrt(z))
+    usual = (size > 0.0) & (size < _INF)
+    return usual.where(near[0], plain[0]), usual.where(near[1], plain[1])
 
 
 def tanh(z: Z) -> Z:
@@ -123,20 +138,27 @@ def tanh(z: Z) -> Z:
     return astray.where(nan, x.eq(0.0).where(x, re)), astray.where(nan, y.eq(0.0).where(y, im))
 
 
+def _hyperbolic(x: Num) -> tuple[Num, Num, Num]:
+    """sinh, cosh and a factor for both: beyond 700 they overflow where their products with a cosine may not."""
+    big = abs(x) > 700.0
+    near = big.where((abs(x) - 100.0).copysign(x), x)
+    return math_f64.sinh(near), math_f64.cosh(near), big.where(2.6881171418161356e43, 1.0, x)
+
+
 def sinh(z: Z) -> Z:
     x, y = z
-    s, c = call_libm("sinh", x), call_libm("cosh", x)
-    re = (y.eq(0.0) | (abs(x).eq(_INF) & ~(abs(y) < _INF))).where(s, s * math_f64.cos(y))
-    return x.eq(0.0).where(x, re), y.eq(0.0).where(y, c * math_f64.sin(y))
+    s, c, factor = _hyperbolic(x)
+    re = y.eq(0.0).where(s, s * math_f64.cos(y)) * factor
+    # Without an angle both parts are NaN, also at an infinite x, where C has an infinite real part; XLA has none.
+    return (x.eq(0.0) & ~(abs(y) < _INF)).where(x, re), y.eq(0.0).where(y, c * math_f64.sin(y) * factor)
 
 
 def cosh(z: Z) -> Z:
     x, y = z
-    s, c = call_libm("sinh", x), call_libm("cosh", x)
+    s, c, factor = _hyperbolic(x)
     flat = x.eq(0.0) | y.eq(0.0)
     zero = x.const(0.0).copysign((x.raw() ^ y.raw()).as_float())
-    whole = y.eq(0.0) | (abs(x).eq(_INF) & ~(abs(y) < _INF))
-    return whole.where(c, c * math_f64.cos(y)), flat.where(zero, s * math_f64.sin(y))
+    return y.eq(0.0).where(c, c * math_f64.cos(y)) * factor, flat.where(zero, s * math_f64.sin(y) * factor)
 
 
 def logistic(z: Z) -> Z:

@@ -12,7 +12,7 @@ from ferrule.codegen import math_wide as wide
 from ferrule.codegen.lanes import Num
 from ferrule.codegen.libm import call_libm
 from ferrule.codegen.math_special import digamma
-from ferrule.codegen.math_wide import limit, power_of_two
+from ferrule.codegen.math_wide import any_lane, limit, power_of_two
 
 _LN2_HIGH, _LN2_LOW = 0.693145751953125, 1.42860682e-06
 # (eʳ - 1 - r) / r², |r| ≤ ln 2 / 2
@@ -26,8 +26,7 @@ _LOG = (
 _TANH = (-0.333332837, 0.133314922, -0.0537435897, 0.0206508413, -0.00571727613)
 # (sinh(x)/x - 1)/x² as a polynomial of x², |x| ≤ 1
 _SINH = (0.16666666667068328, 0.00833333327639188, 0.00019841296037416504, 2.7552064356615057e-06, 2.55298283894559e-08)
-# (sin(r)/r - 1)/r² and (cos(r) - 1 + r²/2)/r⁴ as polynomials of r², |r| ≤ π/4
-_SIN = (-0.166666552, 0.00833217427, -0.000195166751)
+# (cos(r) - 1 + r²/2)/r⁴ as a polynomial of r², |r| ≤ π/4
 _COS = (0.0416666456, -0.00138873619, 2.4437797e-05)
 # erf(x)/x - 1 as a polynomial of x², |x| ≤ 0.93, and -log(erfc(x)) for 0.92 ≤ x ≤ 4
 _ERF = (0.128379166, -0.376126349, 0.112836942, -0.0268592704, 0.00520063471, -0.000813744031, 8.34522507e-05)
@@ -121,8 +120,22 @@ def tanh(x: Num) -> Num:
 
 
 def logistic(x: Num) -> Num:
-    t = exp(-abs(x))
-    return (x < 0.0).where(t, 1.0) / (t + 1.0)
+    """1 / (1 + t) or t / (1 + t) with t = e^-|x| as a sum of two parts, and the division's remainder."""
+    size = limit(-abs(x), -104.0, 0.0)
+    tail, n = _exp_parts(size)
+    a = tail + 1.0
+    b = (1.0 - a) + tail
+    scale = power_of_two((size < -80.0).where(-120, n))
+    high, low = a * scale, b * scale
+    d = high + 1.0
+    low = (1.0 - d) + high + low
+    negative = x < 0.0
+    inverse = 1.0 / d
+    q = negative.where(a, 1.0) * inverse
+    rest = (-q).fma(d, negative.where(a, 1.0)) + negative.where(b, 0.0) - q * low
+    n = negative.where(n, 0)
+    half = n >> 1
+    return rest.fma(inverse, q) * power_of_two(half) * power_of_two(n - half)
 
 
 def sinh(x: Num) -> Num:
@@ -142,8 +155,7 @@ def cosh(x: Num) -> Num:
 def _with_large(name: str, x: Num, result: Num) -> Num:
     """Lanes whose angle is too large for the vector formula go through the C library; they are rare."""
     big = abs(x) > _ANGLE_LIMIT
-    some = big.v if x.lanes == 1 else x.b.call("i1", f"llvm.vector.reduce.or.v{x.lanes}i1", big.v)
-    chosen = x.b.branch(some, lambda: [big.where(call_libm(name, x), result).v], lambda: [result.v])
+    chosen = x.b.branch(any_lane(big), lambda: [big.where(call_libm(name, x), result).v], lambda: [result.v])
     return Num(x.b, chosen[0])
 
 
@@ -151,7 +163,7 @@ def _sine(x: Num, quarter_turns: int) -> Num:
     """sin(x + n π/2), in f64: there the short polynomials leave one rounding, at little cost."""
     r, n = wide.reduce_angle(x.f64())
     z = r * r
-    sin = (r * z).fma(z.poly(_SIN), r)
+    sin = (r * z).fma(z.poly(wide.SIN), r)
     cos = (z * z).fma(z.poly(_COS), z.fma(-0.5, 1.0))
     n = n + quarter_turns if quarter_turns else n
     value = (n & 1).ne(0).where(cos, sin)
@@ -284,8 +296,7 @@ def remainder(x: Num, y: Num) -> Num:
     result = abs(y).eq(float("inf")).where(x, result)
     result = (x.is_nan() | y.is_nan() | abs(x).eq(float("inf")) | y.eq(0.0)).where(float("nan"), result)
     hard = (quotient >= 536870912.0) & (quotient < float("inf"))
-    some = hard.v if x.lanes == 1 else x.b.call("i1", f"llvm.vector.reduce.or.v{x.lanes}i1", hard.v)
-    chosen = x.b.branch(some, lambda: [hard.where(call_libm("fmod", x, y), result).v], lambda: [result.v])
+    chosen = x.b.branch(any_lane(hard), lambda: [hard.where(call_libm("fmod", x, y), result).v], lambda: [result.v])
     return Num(x.b, chosen[0]).copysign(x)
 
 

@@ -10,8 +10,9 @@ from collections.abc import Callable
 from ferrule.codegen import math_wide as wide
 from ferrule.codegen.lanes import Num
 from ferrule.codegen.libm import call_libm
+from ferrule.codegen.llvm import V
 from ferrule.codegen.math_special import digamma, erf_inv
-from ferrule.codegen.math_wide import LN2_HIGH, LN2_LOW, limit, nearest, power_of_two
+from ferrule.codegen.math_wide import LN2_HIGH, LN2_LOW, any_lane, limit, nearest, power_of_two
 
 # (eʳ - 1 - r) / r², |r| ≤ ln 2 / 2
 _EXP = (
@@ -19,19 +20,22 @@ _EXP = (
     *(0.0001984126992119974, 2.4801488040050642e-05, 2.7557213064930805e-06, 2.763200242940308e-07),
     2.5118840096960305e-08,
 )
-# (2 atanh(s)/s - 2) / s² as a polynomial of s², |s| ≤ 0.172
+# (2 atanh(s)/s - 2 - ⅔ s²) / s⁴ as a polynomial of s², |s| ≤ 0.172
+_THIRDS, _THIRDS_LOW = 2 / 3, 3.700743415417188e-17
 _LOG = (
-    *(0.6666666666666735, 0.39999999999407915, 0.28571428744058674, 0.22222198386142636, 0.18183574806663635),
-    *(0.15313763929639349, 0.1479899441251674),
+    *(0.3999999999977944, 0.2857142867249346, 0.22222204962608735, 0.18183262128111743, 0.15321191390621147),
+    0.14729244728715118,
 )
-# (sin(r)/r - 1)/r² and (cos(r) - 1 + r²/2)/r⁴ as polynomials of r², |r| ≤ π/4
+# (sin(r) - r + r³/6)/r⁵ and (cos(r) - 1 + r²/2 - r⁴/24)/r⁶ as polynomials of r², |r| ≤ π/4
+_SIXTH, _SIXTH_LOW = -1 / 6, -9.25185853854297e-18
 _SIN = (
-    *(-0.16666666666666632, 0.008333333333322337, -0.00019841269829737766, 2.755731366489171e-06),
-    *(-2.505075352279298e-08, 1.5896511685162736e-10),
+    *(0.00833333333333333, -0.00019841269841260962, 2.755731921674952e-06, -2.5052105487366537e-08),
+    *(1.6058431439669783e-10, -7.581585116164203e-13),
 )
+_24TH, _24TH_LOW = 1 / 24, 2.3129646346357427e-18
 _COS = (
-    *(0.0416666666666666, -0.0013888888888874, 2.4801587289399348e-05, -2.755731432700224e-07),
-    *(2.0875719660466577e-09, -1.1359452806752506e-11),
+    *(-0.0013888888888883941, 2.4801587294817394e-05, -2.755731572327696e-07, 2.087589172982566e-09),
+    -1.136763098063625e-11,
 )
 # π/2 in three parts; multiples of the first two by up to 20 bits are exact.
 _PIO2 = (1.5707963267341256, 6.077100506303966e-11, 2.0222662487959506e-21)
@@ -46,11 +50,31 @@ def _exp_parts(x: Num) -> tuple[Num, Num]:
     return (r * r).fma(r.poly(_EXP), r), whole
 
 
+def _exp_sum(x: Num) -> tuple[Num, Num, Num]:
+    """(a, b, n) with eˣ = (a + b) 2ⁿ, b below half an ulp of a, n as an i64; |x| up to 750."""
+    n, whole = nearest(x * wide.LOG2_E)
+    first = n.fma(-LN2_HIGH, x)
+    r = n.fma(-LN2_LOW, first)
+    lost = n.fma(-LN2_LOW, first - r)
+    sum = r + 1.0
+    rest = (r * r).fma(r.poly(_EXP), (1.0 - sum) + r + lost)
+    value = sum + rest
+    return value, (sum - value) + rest, whole
+
+
+def _scaled(value: Num, n: Num, edge: Num) -> Num:
+    """value · 2ⁿ; in the lanes of `edge`, which are rare, 2ⁿ itself may be infinite or denormal."""
+
+    def in_two_steps() -> list[V]:
+        half = (n.cast("trunc", "i32") >> 1).cast("sext", "i64")
+        return [(value * power_of_two(half) * power_of_two(n - half)).v]
+
+    return Num(value.b, value.b.branch(any_lane(edge), in_two_steps, lambda: [(value * power_of_two(n)).v])[0])
+
+
 def exp(x: Num) -> Num:
-    tail, n = _exp_parts(limit(x, -746.0, 710.0))
-    half = (n.cast("trunc", "i32") >> 1).cast("sext", "i64")
-    first = power_of_two(half)
-    return first.fma(tail, first) * power_of_two(n - half)
+    value, _, n = _exp_sum(limit(x, -746.0, 710.0))
+    return _scaled(value, n, ~(abs(x) < 708.0))
 
 
 def expm1(x: Num) -> Num:
@@ -61,12 +85,20 @@ def expm1(x: Num) -> Num:
 
 def _log_of(k: Num, f: Num) -> Num:
     """k ln 2 + log(1 + f), √½ ≤ 1 + f < √2."""
-    s = f / (f + 2.0)
+    # log(1 + f) = 2s + ⅔ s³ + …, the first two terms as sums of two parts; that of s comes from the division's remainder.
+    d = f + 2.0
+    inverse = 1.0 / d
+    s = f * inverse
+    rest = ((-s).fma(d, f) - s * (f - (d - 2.0))) * inverse
     z = s * s
-    # log(1 + f) = f - (f²/2 - s (f²/2 + R)): what is subtracted is small, so its error does not show.
-    half = f * f * 0.5
-    tail = s.fma(half + z * z.poly(_LOG), k * LN2_LOW)
-    return k.fma(LN2_HIGH, f - (half - tail))
+    third = z * _THIRDS
+    cube = s * third
+    low = s.fma(third, -cube) + s * (z.fma(_THIRDS, -third) + z.fma(_THIRDS_LOW, s.fma(s, -z) * _THIRDS))
+    low = (rest + rest).fma(z + 1.0, (s * z * z).fma(z.poly(_LOG), low))
+    high = k.fma(LN2_HIGH, s + s)
+    low = k.fma(LN2_LOW, (k.fma(LN2_HIGH, -high) + (s + s)) + low)
+    sum = high + cube
+    return sum + ((high - sum) + cube + low)
 
 
 def log(x: Num) -> Num:
@@ -142,8 +174,18 @@ def atanh(x: Num) -> Num:
 
 
 def logistic(x: Num) -> Num:
-    t = exp(-abs(x))
-    return (x < 0.0).where(t, 1.0) / (t + 1.0)
+    """1 / (1 + t) or t / (1 + t) with t = e^-|x| as a sum of two parts, and the division's remainder."""
+    size = limit(-abs(x), -746.0, 0.0)
+    a, b, n = _exp_sum(size)
+    scale = power_of_two((size < -690.0).where(-1000, n))
+    high, low = a * scale, b * scale
+    d = high + 1.0
+    low = (1.0 - d) + high + low
+    negative = x < 0.0
+    inverse = 1.0 / d
+    q = negative.where(a, 1.0) * inverse
+    rest = (-q).fma(d, negative.where(a, 1.0)) + negative.where(b, 0.0) - q * low
+    return _scaled(rest.fma(inverse, q), negative.where(n, 0), ~(x > -708.0))
 
 
 def _sin_cos(x: Num) -> tuple[Num, Num, Num]:
@@ -157,10 +199,23 @@ def _sin_cos(x: Num) -> tuple[Num, Num, Num]:
     y = r + low
     low = (r - y) + low
     z = y * y
-    sin = y + (y * z).fma(z.poly(_SIN), low)
+    z_low = y.fma(y, -z)
+    # sin = y - y³/6 + …, with the second term in two parts
+    third = z * _SIXTH
+    cube = y * third
+    cube_low = y.fma(third, -cube) + y * (z.fma(_SIXTH, -third) + z.fma(_SIXTH_LOW, z_low * _SIXTH))
+    sin_high = y + cube
+    # cos = 1 - y²/2 + y⁴/24 - …, likewise
     half = z * 0.5
     w = 1.0 - half
-    cos = w + (((1.0 - w) - half) + (z * z).fma(z.poly(_COS), -(y * low)))
+    q = z * z
+    fourth = q * _24TH
+    fourth_low = q.fma(_24TH, -fourth) + q.fma(_24TH_LOW, (z.fma(z, -q) + z * z_low * 2.0) * _24TH)
+    cos_high = w + fourth
+    tail = ((w - cos_high) + fourth) + ((1.0 - w) - half) + z_low.fma(-0.5, fourth_low)
+    cos = cos_high + (q * z).fma(z.poly(_COS), low.fma(-sin_high, tail))
+    tail = ((y - sin_high) + cube) + cube_low
+    sin = sin_high + (y * q).fma(z.poly(_SIN), low.fma(cos_high, tail))
     return sin, cos, whole
 
 
@@ -171,8 +226,7 @@ def _quadrant(sin: Num, cos: Num, n: Num) -> Num:
 
 def _with_large(name: str, x: Num, result: Num) -> Num:
     big = abs(x) > _ANGLE_LIMIT
-    some = big.v if x.lanes == 1 else x.b.call("i1", f"llvm.vector.reduce.or.v{x.lanes}i1", big.v)
-    chosen = x.b.branch(some, lambda: [big.where(call_libm(name, x), result).v], lambda: [result.v])
+    chosen = x.b.branch(any_lane(big), lambda: [big.where(call_libm(name, x), result).v], lambda: [result.v])
     return Num(x.b, chosen[0])
 
 
@@ -186,9 +240,18 @@ def cos(x: Num) -> Num:
     return _with_large("cos", x, _quadrant(s, c, n + 1))
 
 
+def rsqrt(x: Num) -> Num:
+    """1/√x and one step of Newton's, with the remainder 1 - x r² from products without a rounding."""
+    r = 1.0 / x.intrinsic("sqrt")
+    root = x * r
+    rest = (-root).fma(r, 1.0) - x.fma(r, -root) * r
+    better = r.fma(rest * 0.5, r)
+    return better.is_nan().where(r, better)
+
+
 FORMULAS: dict[str, Callable[..., Num]] = {
     "sqrt": lambda x: x.intrinsic("sqrt"),
-    "rsqrt": lambda x: 1.0 / x.intrinsic("sqrt"),
+    "rsqrt": rsqrt,
     "square": lambda x: x * x,
     "exponential": exp,
     "exponential_minus_one": expm1,

@@ -7,6 +7,7 @@ the end leaves about half an ulp. The coefficients are minimax fits (Remez excha
 from __future__ import annotations
 
 from ferrule.codegen.lanes import Num
+from ferrule.codegen.llvm import V
 
 LOG2_E = 1.4426950408889634
 LN2 = 0.6931471805599453
@@ -23,7 +24,7 @@ _EXP = (
 # (2 atanh(s)/s - 2) / s² as a polynomial of s², |s| ≤ 0.172
 _LOG = (0.6666666667587244, 0.39999995591228926, 0.28572113004813304, 0.22176006684888608, 0.1958703391498165)
 # (sin(r)/r - 1)/r² and (cos(r) - 1 + r²/2)/r⁴ as polynomials of r², |r| ≤ π/4
-_SIN = (-0.16666666641438307, 0.008333329362514904, -0.0001983932708452649, 2.7182362830565548e-06)
+SIN = (-0.16666666641438307, 0.008333329362514904, -0.0001983932708452649, 2.7182362830565548e-06)
 _COS = (0.04166666662247551, -0.0013888883722520536, 2.4799511736042993e-05, -2.7209545266460977e-07)
 # (atan(a)/a - 1)/a² as a polynomial of a², 0 ≤ a ≤ 1
 _ATAN = (
@@ -43,6 +44,13 @@ def nearest(x: Num) -> tuple[Num, Num]:
     """An f64 below 2⁵¹ rounded to an integer: as f64, and as i64 (by an addition: processors lack the conversion)."""
     shifted = x + 6755399441055744.0
     return shifted - 6755399441055744.0, shifted.raw() - 0x4338000000000000
+
+
+def any_lane(condition: Num) -> V:
+    """Whether the condition holds in any lane."""
+    if condition.lanes == 1:
+        return condition.v
+    return condition.b.call("i1", f"llvm.vector.reduce.or.v{condition.lanes}i1", condition.v)
 
 
 def limit(x: Num, low: float, high: float) -> Num:
@@ -108,7 +116,7 @@ def reduce_angle(x: Num) -> tuple[Num, Num]:
 def sin_cos(r: Num) -> tuple[Num, Num]:
     """sin r and cos r for |r| ≤ π/4."""
     z = r * r
-    sin = (r * z).fma(z.poly(_SIN), r)
+    sin = (r * z).fma(z.poly(SIN), r)
     cos = (z * z).fma(z.poly(_COS), z.fma(-0.5, 1.0))
     return sin, cos
 

@@ -55,8 +55,10 @@ def _block(block: Block, native: set[str]) -> None:
 
 def _composite(op: Op, native: set[str]) -> None:
     name, decomposition = op.attrs.get("name"), op.attrs["decomposition"]
-    # The decompositions of complex functions are sound at branch cuts and infinities; there is nothing to gain.
-    if name in native and not any(isinstance(v.type, Tensor) and v.type.dtype.is_complex for v in op.operands):
+    # The decompositions of most complex functions are sound at branch cuts and infinities; there is nothing to gain.
+    # Those of sinh and cosh are not: they subtract two exponentials.
+    is_complex = any(isinstance(v.type, Tensor) and v.type.dtype.is_complex for v in op.operands)
+    if name in native and (not is_complex or name in ("chlo.sinh", "chlo.cosh")):
         op.name, op.attrs = str(name).removeprefix("chlo."), dict(op.attrs.get("composite_attributes") or {})
         if _well_typed(op):
             return
