@@ -11,7 +11,7 @@ import itertools
 import secrets
 import threading
 from collections.abc import Callable, Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -36,10 +36,14 @@ class CallbackError(FerruleError):
 
 
 class Handle:
-    """A registered function; it is forgotten when the last reference to its handle goes."""
+    """A registered function; it is forgotten when the last reference to its handle goes.
 
-    def __init__(self, function: Function, name: str) -> None:
-        self.function, self.name = function, name
+    An `in_place` function takes two lists instead, of the operands' and of the results' views, and returns nothing; the
+    views are the program's memory and must not be used after it has returned.
+    """
+
+    def __init__(self, function: Callable[..., Any], name: str, *, in_place: bool = False) -> None:
+        self.function, self.name, self.in_place = function, name, in_place
         self.id = next(_ids)
         with _lock:
             _handles[self.id] = self
@@ -92,6 +96,9 @@ def run(id: int, operands: Sequence[np.ndarray], results: Sequence[np.ndarray]) 
     What the function raises goes to the runtime, which puts it, with its traceback, on the program's outputs.
     """
     handle = find(id)
+    if handle.in_place:
+        handle.function(operands, results)
+        return
     # Copies: the buffers are reused as soon as the call is over, and the function may keep its arguments.
     copies = [np.array(operand) for operand in operands]
     for copy in copies:

@@ -112,11 +112,12 @@ def attach(name: str) -> None:
     if name in _attached:
         return
     _attached.add(name)
-    from ferrule.frameworks.jax import callbacks, ffi, gates, rules
+    from ferrule.frameworks.jax import buffer_callback, callbacks, ffi, gates, rules
 
     gates.open_gates(name)
     rules.register(name)
     callbacks.register(name)
+    buffer_callback.register(name)
     ffi.register(name)
 
 

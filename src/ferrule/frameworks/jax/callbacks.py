@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -75,7 +75,7 @@ def _serve_others(name: str) -> None:
         ctx = ctx.replace(avals_in=operand_avals, avals_out=result_avals)
         side_effect, place = params["has_side_effect"], params.get("sharding")
         results, token = _emit(
-            ctx, _name(callback), callback, operands, side_effect=side_effect, sharding=place, token=token
+            ctx, name_of(callback), callback, operands, side_effect=side_effect, sharding=place, token=token
         )
         return results, token, None
 
@@ -96,7 +96,7 @@ def _pure_callback(ctx: Any, *args: Any, callback: Any, sharding: Any, result_av
         return callback(*values)
 
     place = jax_callback._callback_op_sharding(ctx.module_context.axis_context, sharding, ctx.avals_out)
-    return _emit(ctx, _name(callback), run, args, side_effect=False, sharding=place)[0]
+    return _emit(ctx, name_of(callback), run, args, side_effect=False, sharding=place)[0]
 
 
 def _io_callback(
@@ -113,7 +113,7 @@ def _io_callback(
 
     place = jax_callback._callback_op_sharding(ctx.module_context.axis_context, sharding, ctx.avals_out)
     effect = jax_callback._OrderedIOEffect if ordered else None
-    return _emit_effect(ctx, _name(callback), run, args, effect, place)
+    return _emit_effect(ctx, name_of(callback), run, args, effect, place)
 
 
 def _debug_callback(ctx: Any, *args: Any, effect: Any, callback: Any, partitioned: bool = False, **params: Any) -> Any:
@@ -138,7 +138,7 @@ def _debug_callback(ctx: Any, *args: Any, effect: Any, callback: Any, partitione
 
     ordered = effect if effects.ordered_effects.contains(effect) else None
     place = None if ordered else _debug_sharding(ctx)
-    return _emit_effect(ctx, _name(callback), run, args, ordered, place)
+    return _emit_effect(ctx, name_of(callback), run, args, ordered, place)
 
 
 def _debug_print(ctx: Any, *args: Any, **params: Any) -> Any:
@@ -194,14 +194,28 @@ def _emit(
     sharding: Any,
     token: Any = None,
 ) -> tuple[Any, Any]:
-    """The custom call; returns (results, new token or None)."""
+    """A call of a function from arrays to arrays; returns (results, new token or None)."""
+    handle = callbacks.Handle(_checked(run, tuple(ctx.avals_out)), name)
+    return emit(ctx, handle, args, side_effect=side_effect, sharding=sharding, token=token)
+
+
+def emit(
+    ctx: Any,
+    handle: callbacks.Handle,
+    args: Sequence[Any],
+    *,
+    side_effect: bool,
+    sharding: Any,
+    token: Any = None,
+    aliases: Mapping[int, int] | None = None,
+) -> tuple[Any, Any]:
+    """The custom call; returns (results, new token or None). `aliases`: operand → result that may share its memory."""
     from jax._src.interpreters import mlir
     from jax._src.lib.mlir import ir
     from jax._src.lib.mlir.dialects import hlo
 
     if len(ctx.module_context.platforms) > 1:
         raise NotImplementedError("host callbacks cannot be lowered for several platforms at once")
-    handle = callbacks.Handle(_checked(run, tuple(ctx.avals_out)), name)
     # The executable holds the handle, and with it the function; and JAX does not put it into the persistent cache.
     ctx.module_context.add_host_callback(handle)
     types = [mlir.aval_to_ir_type(*_module_context(ctx), aval) for aval in ctx.avals_out]
@@ -219,6 +233,7 @@ def _emit(
         operands=operands,
         has_side_effect=side_effect,
         api_version=4,
+        operand_output_aliases=dict(aliases) if aliases else None,
     )
     # Set here, because custom_call turns a dictionary into an attribute of the older API version.
     number = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), handle.id)
@@ -274,6 +289,6 @@ def _cpu_devices() -> bool:
     return "cpu" in xla_bridge.backends()
 
 
-def _name(callback: Any) -> str:
+def name_of(callback: Any) -> str:
     function = getattr(callback, "callback_func", callback)
     return getattr(function, "__qualname__", None) or type(function).__name__

@@ -19,6 +19,7 @@ not taken, because the default is as good or better here:
     debug_callback, debug_print,
     check                           own rules, see callbacks.py
 own:
+    platform_index, cond            lax.platform_dependent without a branch for us and without a default: the cpu's
     approx_top_k                    the default is a custom call that only XLA's own passes replace; we answer exactly
     logistic, erfc, erf_inv, …      the default takes them apart; see functions.py
 """
@@ -26,6 +27,7 @@ own:
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import Any
 
 logger = logging.getLogger("ferrule.jax")
@@ -53,6 +55,7 @@ def register(name: str) -> None:
     from ferrule.frameworks.jax import functions
 
     functions.register(name)
+    _register_platform_index(name)
     found: set[str] = set()
     try:
         import jax._src.lax.linalg
@@ -74,6 +77,38 @@ def register(name: str) -> None:
         mlir.register_lowering(approx_top_k_p, _approx_top_k, platform=name)
     except (AttributeError, ImportError, TypeError) as error:
         logger.warning("jax.lax.approx_max_k is not available on platform %r: %s", name, error)
+
+
+def _register_platform_index(name: str) -> None:
+    """`lax.platform_dependent(cpu=…, cuda=…)` without a default is an error on other platforms.
+
+    What a cpu branch may rely on is there: host memory, and the handlers that are registered for the cpu (see ffi.py).
+    """
+    import jax
+
+    def ours(platforms: Any) -> Any:
+        """The platforms of each branch (None: the default), with ours beside the cpu if no branch is for us."""
+        if None in platforms or any(name in names for names in platforms):
+            return platforms
+        return tuple((*names, name) if "cpu" in names else names for names in platforms)
+
+    def index(usual: Any, ctx: Any, *, platforms: Any) -> Any:
+        return usual(ctx, platforms=ours(platforms))
+
+    def cond(usual: Any, ctx: Any, *args: Any, **params: Any) -> Any:
+        platforms = params.pop("branches_platforms", None)
+        if platforms is not None:
+            params["branches_platforms"] = ours(platforms)
+        return usual(ctx, *args, **params)
+
+    try:
+        from jax._src.interpreters import mlir
+        from jax._src.lax.control_flow import conditionals
+
+        for primitive, rule in ((conditionals.platform_index_p, index), (conditionals.cond_p, cond)):
+            mlir.register_lowering(primitive, partial(rule, mlir._lowerings[primitive].rule), platform=name)
+    except (AttributeError, ImportError, KeyError, TypeError) as error:
+        logger.info("JAX %s keeps lax.platform_dependent elsewhere: %s", jax.__version__, error)
 
 
 def _approx_top_k(ctx: Any, operand: Any, **params: Any) -> Any:
