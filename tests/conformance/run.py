@@ -1,45 +1,67 @@
-"""Conformance of a JAX platform.
+"""Conformance of a JAX platform or a PJRT library: one command per suite, and one that writes the published page.
 
-    python tests/conformance/run.py jax --platform ferrule [--files lax_test nn_test] [--jobs 2]
-    python tests/conformance/run.py fetch
+    python tests/conformance/run.py jax [--platform ferrule] [--files lax_test nn_test] [--all] [--x64]
+    python tests/conformance/run.py primitives [--platform ferrule]
+    python tests/conformance/run.py programs [--count 10000] [--seed 0]
+    python tests/conformance/run.py surface [--library path/to/plugin.so]
+    python tests/conformance/run.py check     the results beside the known failures (known.toml)
+    python tests/conformance/run.py table     docs/conformance.md from the results
+    python tests/conformance/run.py fetch     JAX's tests at the tag of the installed jax
 
-Results go to build/conformance/<platform>.jsonl; a run that was cut off goes on where it stopped.
+Results go to build/conformance; a run of `jax`, `primitives` or `programs` that was cut off goes on where it stopped.
+Another platform needs no Ferrule: --platform NAME with its plugin installed, or --library.
 """
 
 import argparse
 import os
+import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
-
+import manifest
+import table
 from jax_suite import files, runner, source
 
-REPOSITORY = Path(__file__).parents[2]
+HERE = Path(__file__).parent
+REPOSITORY = HERE.parents[1]
+RESULTS = REPOSITORY / "build" / "conformance"
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
-    fetch = commands.add_parser("fetch", help="get JAX's tests at the tag of the installed jax")
-    fetch.set_defaults(run=lambda options: print(source.find()))
-    jax = commands.add_parser("jax", help="JAX's own tests")
-    jax.add_argument("--platform", default="ferrule", help="a JAX platform; `cpu` is jaxlib's own")
-    jax.add_argument("--library", default=os.environ.get("FERRULE_LIBRARY"), help="a plugin that is not installed")
+    commands.add_parser("fetch", help="get JAX's tests").set_defaults(run=lambda options: print(source.find()))
+    for name, run in (("jax", run_jax), ("primitives", run_primitives)):
+        command = commands.add_parser(name)
+        command.add_argument("--platform", default="ferrule", help="a JAX platform; `cpu` is jaxlib's own")
+        command.add_argument("--library", default=os.environ.get("FERRULE_LIBRARY"), help="a plugin, not installed")
+        command.add_argument("--x64", action="store_true", help="with JAX_ENABLE_X64")
+        command.add_argument("--seconds", type=float, default=120, help="time limit of one test")
+        command.add_argument("--again", nargs="*", default=[], help="outcomes to repeat: fail crash timeout skip pass")
+        command.add_argument("--one-in", type=int, default=1, help="a sample: one test in so many, always the same")
+        command.add_argument("--jobs", type=int, default=2)
+        command.add_argument("--results", type=Path)
+        command.set_defaults(run=run, tests=None, files=None, all=False, cases=10, treat_as="cpu")
+    jax = commands.choices["jax"]
     jax.add_argument("--tests", help="the folder `tests` of a checkout of JAX")
     jax.add_argument("--files", nargs="*", help="lax_test …; default: those that make up the published figure")
     jax.add_argument("--all", action="store_true", help="every file that needs no other hardware")
     jax.add_argument("--cases", type=int, default=10, help="generated cases per parametrised test (JAX's default: 10)")
     jax.add_argument("--treat-as", default="cpu", help="what the tests take the device for (skips and tolerances)")
-    jax.add_argument("--x64", action="store_true", help="with JAX_ENABLE_X64")
-    jax.add_argument("--seconds", type=float, default=120, help="time limit of one test")
-    jax.add_argument("--again", nargs="*", default=[], help="outcomes to run again: fail crash timeout skip pass")
-    jax.add_argument("--one-in", type=int, default=1, help="a sample: one test in so many, always the same ones")
-    jax.add_argument("--jobs", type=int, default=2)
-    jax.add_argument("--results", type=Path)
-    jax.set_defaults(run=run_jax)
-    options = parser.parse_args()
+    for name in ("programs", "surface"):
+        command = commands.add_parser(name, help=f"{name}/run.py, whose options follow", add_help=False)
+        command.set_defaults(run=run_other)
+    check = commands.add_parser("check", help="results and known failures must agree")
+    check.add_argument("results", type=Path, nargs="*", help="default: all of build/conformance")
+    check.set_defaults(run=run_check)
+    page = commands.add_parser("table", help="write docs/conformance.md")
+    page.add_argument("--results", type=Path, default=RESULTS, help="the folder of the results")
+    page.set_defaults(run=lambda options: table.write(options.results, REPOSITORY / "docs" / "conformance.md"))
+    options, rest = parser.parse_known_args()
+    if rest and options.command not in ("programs", "surface"):
+        parser.error(f"unknown: {' '.join(rest)}")
+    options.rest = rest
     try:
         return options.run(options) or 0
     except (source.NoTests, ValueError) as error:
@@ -49,7 +71,14 @@ def main() -> int:
 
 def run_jax(options: argparse.Namespace) -> int:
     paths = files.paths(options.tests, [Path(file).stem for file in options.files or ()], options.all)
-    names = {path.stem for path in paths}
+    return _suite("jax", paths, options)
+
+
+def run_primitives(options: argparse.Namespace) -> int:
+    return _suite("primitives", [files.PRIMITIVES], options)
+
+
+def _suite(name: str, paths: list[Path], options: argparse.Namespace) -> int:
     setup = runner.Setup(
         platform=options.platform,
         library=options.library if options.platform != "cpu" else None,
@@ -59,17 +88,43 @@ def run_jax(options: argparse.Namespace) -> int:
         seconds=options.seconds,
         one_in=options.one_in,
     )
-    default = f"jax-{options.platform}{'-x64' if options.x64 else ''}.jsonl"
-    path = options.results or REPOSITORY / "build" / "conformance" / default
+    path = options.results or RESULTS / f"{name}-{options.platform}{'-x64' if options.x64 else ''}.jsonl"
     results = runner.Results.open(path, setup.header())
     runner.run(paths, setup, results, options.jobs, tuple(options.again))
+    names = {file.stem for file in paths}
     chosen = [line for (file, _), line in results.outcomes.items() if file in names]
-    counts = Counter(line["outcome"] for line in chosen)
     for line in chosen:
-        if line["outcome"] not in ("pass", "skip"):
-            print(f"{line['outcome'].upper()} {line['file']}.{line['test']}: {line['why'].splitlines()[0][:200]}")
+        if line["outcome"] in manifest.FAILED:
+            said = (line["why"].splitlines() or [""])[0]
+            print(f"{line['outcome'].upper()} {line['file']}.{line['test']}: {said[:200]}")
+    counts = Counter(line["outcome"] for line in chosen)
     print(", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items())), f"→ {path}")
-    return 0
+    return int(any(counts[outcome] for outcome in manifest.FAILED))
+
+
+def run_other(options: argparse.Namespace) -> int:
+    """A suite with a command of its own; here it gets the places where the page looks for its results."""
+    arguments = list(options.rest)
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    if options.command == "programs":
+        defaults = ["--json", str(RESULTS / "programs.json"), "--resume", str(RESULTS / "programs.jsonl")]
+    else:
+        from ferrule.native import library_path
+
+        defaults = ["--json", str(RESULTS / "surface.json"), "--library", str(library_path()), "--pypjrt"]
+    command = [sys.executable, str(HERE / options.command / "run.py"), *defaults, *arguments]
+    return subprocess.run(command, check=False).returncode
+
+
+def run_check(options: argparse.Namespace) -> int:
+    entries = manifest.load()
+    found = []
+    for path in options.results or sorted(RESULTS.glob("*-ferrule*.jsonl")):
+        results = runner.read(path)
+        outcomes = {f"{file}.{test}": line["outcome"] for (file, test), line in results.outcomes.items()}
+        found += manifest.faults(entries, outcomes, "x64" if results.header["x64"] else "default")
+    print("\n".join(found) or "The results and the known failures agree.")
+    return int(bool(found))
 
 
 if __name__ == "__main__":

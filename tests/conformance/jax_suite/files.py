@@ -30,13 +30,12 @@ PRIMITIVES = Path(__file__).with_name("primitives_test.py")
 
 def paths(tests: str | None, named: list[str], everything: bool = False) -> list[Path]:
     """The files to run: those named, or all that a device of ours can run, or those of the published figure."""
-    if named == [PRIMITIVES.stem]:
-        return [PRIMITIVES]
     folder = source.find(tests)
-    if not named and everything:
-        named = [file.stem for file in sorted(folder.glob("*_test.py")) if file.stem not in ELSEWHERE]
-    found = [PRIMITIVES if name == PRIMITIVES.stem else folder / f"{name}.py" for name in named or MAIN]
+    if not named:
+        every = [file.stem for file in sorted(folder.glob("*_test.py")) if file.stem not in ELSEWHERE]
+        named = every if everything else MAIN
+    found = [folder / f"{name}.py" for name in named]
     absent = [path.name for path in found if not path.exists()]
     if absent:
         raise ValueError(f"not in {folder}: {', '.join(absent)}")
-    return found if named else [PRIMITIVES, *found]
+    return found

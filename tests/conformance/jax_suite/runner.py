@@ -79,6 +79,9 @@ class Results:
             differs = [key for key in header if key != "date" and results.header.get(key, 1) != header[key]]
             if differs:
                 raise ValueError(f"{path} was made with another setup ({', '.join(differs)}): name another file")
+            if not path.read_bytes().endswith(b"\n"):  # a run was killed in the middle of a line
+                with path.open("a") as out:
+                    out.write("\n")
             return results
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps({"header": header}) + "\n")

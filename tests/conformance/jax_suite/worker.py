@@ -54,7 +54,7 @@ class Reporter(unittest.TestResult):
         self.pipe = pipe
         self.began = 0.0
         self.outcome: tuple[str, str] | None = None
-        self.fixture: tuple[str, str] = ("skip", "its class was skipped")
+        self.fixtures: dict[str, tuple[str, str]] = {}
         self.reported: set[str] = set()
 
     def send(self, **line) -> None:
@@ -74,7 +74,8 @@ class Reporter(unittest.TestResult):
 
     def never_began(self, test) -> None:
         """A class whose fixture failed or was skipped: unittest does not even start its tests."""
-        outcome, why = self.fixture
+        of = next((said for fixture, said in self.fixtures.items() if type(test).__name__ in fixture), None)
+        outcome, why = of or ("fail", "unittest did not start it")
         self.send(test=name(test), outcome=outcome, seconds=0, why=why)
 
     def _failed(self, test, error) -> None:
@@ -82,7 +83,7 @@ class Reporter(unittest.TestResult):
         last = "".join(traceback.format_tb(trace)[-3:])
         why = f"{kind.__name__}: {str(value)[:1500]}\n{last[-1500:]}"
         if not isinstance(test, unittest.TestCase):  # a class fixture: no startTest came before
-            self.fixture = ("fail", f"{name(test)}: {why}")
+            self.fixtures[name(test)] = ("fail", f"{name(test)}: {why}")
         elif self.outcome is None or self.outcome[0] != "fail":
             self.outcome = ("fail", why)
 
@@ -98,7 +99,7 @@ class Reporter(unittest.TestResult):
 
     def addSkip(self, test, reason) -> None:
         if not isinstance(test, unittest.TestCase):
-            self.fixture = ("skip", reason[:300])
+            self.fixtures[name(test)] = ("skip", reason[:300])
         elif self.outcome is None:
             self.outcome = ("skip", reason[:300])
 
