@@ -1,5 +1,6 @@
 # make demo   trains a network on Ferrule          make test   everything that is checked
 # make setup  leaves a ready .venv                 make lint   style and types only
+# make conformance  the whole of JAX's suite, 10000 random programs, the PJRT surface: hours; writes docs/conformance.md
 # make sanitize  the runtime tests on a build with AddressSanitizer and UndefinedBehaviorSanitizer
 # PYTHON=/path/to/python3.11 picks the interpreter; without it the first one that is new enough is taken.
 
@@ -11,7 +12,7 @@ JOBS ?= auto
 # A change in any of these needs a new install; Python files are seen at once (editable install).
 NATIVE := $(wildcard native/*.cc native/*.h src/ferrule/pjrt/*.py) $(wildcard CMakeLists.txt)
 
-.PHONY: setup demo test sanitize lint format clean
+.PHONY: setup demo test conformance sanitize lint format clean
 
 setup: $(STAMP)
 
@@ -30,6 +31,10 @@ demo: setup
 
 test: setup
 	@$(BIN)/python -m pytest -q -n $(JOBS) --dist loadscope
+
+# Goes on where it was cut off: the results are in build/conformance.
+conformance: setup
+	@$(BIN)/python tests/conformance/run.py all
 
 # The native code under AddressSanitizer and UndefinedBehaviorSanitizer. Python itself leaks, so leaks are not counted.
 sanitize: setup

@@ -6,6 +6,7 @@
     python tests/conformance/run.py surface [--library path/to/plugin.so]
     python tests/conformance/run.py check     the results beside the known failures (known.toml)
     python tests/conformance/run.py table     docs/conformance.md from the results
+    python tests/conformance/run.py all       everything, with jaxlib's CPU for comparison (some hours on two cores)
     python tests/conformance/run.py fetch     JAX's tests at the tag of the installed jax
 
 Results go to build/conformance; a run of `jax`, `primitives` or `programs` that was cut off goes on where it stopped.
@@ -52,6 +53,9 @@ def main() -> int:
     for name in ("programs", "surface"):
         command = commands.add_parser(name, help=f"{name}/run.py, whose options follow", add_help=False)
         command.set_defaults(run=run_other)
+    everything = commands.add_parser("all", help="every suite, then check and table")
+    everything.add_argument("--tests", help="the folder `tests` of a checkout of JAX")
+    everything.set_defaults(run=run_all)
     check = commands.add_parser("check", help="results and known failures must agree")
     check.add_argument("results", type=Path, nargs="*", help="default: all of build/conformance")
     check.set_defaults(run=run_check)
@@ -114,6 +118,23 @@ def run_other(options: argparse.Namespace) -> int:
         defaults = ["--json", str(RESULTS / "surface.json"), "--library", str(library_path()), "--pypjrt"]
     command = [sys.executable, str(HERE / options.command / "run.py"), *defaults, *arguments]
     return subprocess.run(command, check=False).returncode
+
+
+def run_all(options: argparse.Namespace) -> int:
+    tests = ["--tests", options.tests] if options.tests else []
+    for arguments in (
+        ["jax", "--platform", "cpu", *tests],
+        ["jax", *tests],
+        ["jax", "--platform", "cpu", "--x64", "--cases", "3", *tests],
+        ["jax", "--x64", "--cases", "3", *tests],
+        ["primitives"],
+        ["programs", "--count", "10000"],
+        ["surface"],
+        ["table"],
+    ):
+        print(f"== {' '.join(arguments)}", flush=True)
+        subprocess.run([sys.executable, __file__, *arguments], check=False)
+    return subprocess.run([sys.executable, __file__, "check"], check=False).returncode
 
 
 def run_check(options: argparse.Namespace) -> int:

@@ -10,14 +10,7 @@ from pathlib import Path
 import manifest
 from jax_suite import files, runner
 
-COMMAND = """\
-pip install -e '.[test]'
-python tests/conformance/run.py jax --platform cpu        # jaxlib's own CPU, for comparison
-python tests/conformance/run.py jax --platform ferrule
-python tests/conformance/run.py primitives
-python tests/conformance/run.py programs --count 10000
-python tests/conformance/run.py surface
-python tests/conformance/run.py table"""
+COMMAND = "make conformance"
 
 
 def write(folder: Path, page: Path) -> None:
