@@ -146,3 +146,26 @@ def test_no_new_cpu_rule_is_overlooked():
 def test_dlpack_memory_may_be_freed_while_an_exception_is_raised():
     with pytest.raises(ZeroDivisionError):
         print(np.from_dlpack(jnp.arange(5.0)), 1 // 0)
+
+
+def test_pallas_kernels_over_a_mesh_are_interpreted():
+    """JAX's rule for them names the platforms that it serves. Two cores run as threads that wait for each other."""
+    from jax.experimental import pallas as pl
+    from jax.experimental.pallas import tpu as pltpu
+
+    out = jax.ShapeDtypeStruct((2, 8, 128), jnp.float32)
+    mesh = pltpu.create_tensorcore_mesh("core", num_cores=2)
+    scratch = [pltpu.VMEM((8, 128), jnp.float32), pltpu.SemaphoreType.REGULAR]
+
+    @pl.kernel(mesh=mesh, out_type=out, scratch_types=scratch, interpret=pltpu.InterpretParams())
+    def kernel(x, y, part, met):
+        core = jax.lax.axis_index("core")
+        for other in range(2):
+            pl.semaphore_signal(met, 1, core_index=other)
+        pl.semaphore_wait(met, 2)
+        pltpu.sync_copy(x.at[core], part)
+        part[...] = part[...] * 2 + core.astype(jnp.float32)
+        pltpu.sync_copy(part, y.at[core])
+
+    x = np.arange(2 * 8 * 128, dtype=np.float32).reshape(2, 8, 128)
+    np.testing.assert_array_equal(jax.jit(kernel)(x), x * 2 + np.arange(2).reshape(2, 1, 1))

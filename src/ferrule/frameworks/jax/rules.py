@@ -18,15 +18,20 @@ not taken, because the default is as good or better here:
     random_gamma                    the same as the default
     debug_callback, debug_print,
     check                           own rules, see callbacks.py
+taken late, because the default refuses platforms that it does not know:
+    mpmd_map                        pl.kernel and pl.core_map of Pallas: interpreted, as on cpu
 own:
     platform_index, cond            lax.platform_dependent without a branch for us and without a default: the cpu's
+    call_exported                   a program exported for the cpu is one that we can run
     approx_top_k                    the default is a custom call that only XLA's own passes replace; we answer exactly
     logistic, erfc, erf_inv, …      the default takes them apart; see functions.py
 """
 
 from __future__ import annotations
 
+import dataclasses
 import logging
+import sys
 from functools import partial
 from typing import Any
 
@@ -45,6 +50,35 @@ LEFT = frozenset(
         *("debug_callback", "debug_print", "check"),
     }
 )
+
+# Rules of primitives that do not exist before a program imports their module: primitive → module, function.
+LATE = {"mpmd_map": ("jax._src.pallas.mpmd", "_mpmd_map_fallback_lowering")}
+
+
+class _Rules(dict[Any, Any]):
+    """A platform's rules by primitive; adds the late ones when JAX looks for them, instead of importing Pallas."""
+
+    platform = ""
+
+    def __contains__(self, primitive: Any) -> bool:
+        if super().__contains__(primitive):
+            return True
+        module, function = LATE.get(primitive.name, ("", ""))
+        rule = getattr(sys.modules.get(module), function, None)
+        if rule is None:
+            return False
+        from jax._src.interpreters import mlir
+
+        mlir.register_lowering(primitive, rule, platform=self.platform)
+        return True
+
+
+def _add_late(name: str) -> None:
+    from jax._src.interpreters import mlir
+
+    rules = _Rules(mlir._platform_specific_lowerings[name])
+    rules.platform = name
+    mlir._platform_specific_lowerings[name] = rules
 
 
 def register(name: str) -> None:
@@ -77,6 +111,12 @@ def register(name: str) -> None:
         mlir.register_lowering(approx_top_k_p, _approx_top_k, platform=name)
     except (AttributeError, ImportError, TypeError) as error:
         logger.warning("jax.lax.approx_max_k is not available on platform %r: %s", name, error)
+    try:
+        _add_late(name)
+    except (AttributeError, ImportError, TypeError) as error:
+        logger.info(
+            "JAX %s keeps its lowering rules elsewhere (%s): no pl.core_map on %r", jax.__version__, error, name
+        )
 
 
 def _register_platform_index(name: str) -> None:
