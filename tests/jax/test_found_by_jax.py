@@ -106,3 +106,19 @@ def test_branches_for_the_cpu(device: jax.Device) -> None:
     assert jax.lax.platform_dependent(jnp.float32(1), cpu=jnp.sin, ferrule=lambda x: x + 1) == 2
     with pytest.raises(NotImplementedError, match="platform_index"):
         jax.jit(lambda x: jax.lax.platform_dependent(x, cuda=jnp.sin))(1.0)
+
+
+def test_exported_for_the_cpu(device: jax.Device) -> None:
+    """A function exported for the cpu was refused; of several platforms, the cpu's branch is ours."""
+    x = jnp.arange(4, dtype=jnp.float32)
+    square = jnp.outer(x, x) + jnp.eye(4)
+    exported = jax.export.export(jax.jit(jnp.linalg.eigvalsh), platforms=["cpu"])(square)
+    np.testing.assert_allclose(exported.call(square), np.linalg.eigvalsh(square), atol=1e-5)
+
+    def f(x: jax.Array) -> jax.Array:
+        return jax.lax.platform_dependent(x, tpu=jnp.sin, cpu=lambda x: x + 1, default=jnp.cos)
+
+    both = jax.export.export(jax.jit(f), platforms=["tpu", "cpu"])(x)
+    np.testing.assert_array_equal(jax.jit(both.call)(x), x + 1)
+    with pytest.raises(ValueError, match="exported for platforms"):
+        jax.jit(jax.export.export(jax.jit(f), platforms=["tpu"])(x).call)(x)

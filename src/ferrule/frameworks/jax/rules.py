@@ -90,6 +90,7 @@ def register(name: str) -> None:
 
     functions.register(name)
     _register_platform_index(name)
+    _register_call_exported(name)
     found: set[str] = set()
     try:
         import jax._src.lax.linalg
@@ -149,6 +150,29 @@ def _register_platform_index(name: str) -> None:
             mlir.register_lowering(primitive, partial(rule, mlir._lowerings[primitive].rule), platform=name)
     except (AttributeError, ImportError, KeyError, TypeError) as error:
         logger.info("JAX %s keeps lax.platform_dependent elsewhere: %s", jax.__version__, error)
+
+
+def _register_call_exported(name: str) -> None:
+    """`jax.export` refuses to call a function on a platform that it was not exported for.
+
+    What was exported for the cpu is StableHLO that calls handlers of the cpu at most, and those are ours, too.
+    """
+    import jax
+
+    def lower(usual: Any, ctx: Any, *args: Any, exported: Any) -> Any:
+        if name not in exported.platforms and "cpu" in exported.platforms:
+            platforms = tuple(name if p == "cpu" else p for p in exported.platforms)
+            exported = dataclasses.replace(exported, platforms=platforms)
+        return usual(ctx, *args, exported=exported)
+
+    try:
+        from jax._src.export import _export
+        from jax._src.interpreters import mlir
+
+        primitive = _export.call_exported_p
+        mlir.register_lowering(primitive, partial(lower, mlir._lowerings[primitive].rule), platform=name)
+    except (AttributeError, ImportError, KeyError, TypeError) as error:
+        logger.info("JAX %s keeps jax.export elsewhere: %s", jax.__version__, error)
 
 
 def _approx_top_k(ctx: Any, operand: Any, **params: Any) -> Any:
