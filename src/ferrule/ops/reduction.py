@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ferrule.ir import Block, Op, Tensor, Type
-from ferrule.ir.types import DType, bf16, c64, f16, f32, f64, i1, i8, i32, ui8, ui64
+from ferrule.ir.types import DType, bf16, c64, f8E4M3FN, f16, f32, f64, i1, i4, i8, i32, ui8, ui64
 from ferrule.ops import numerics as n
 from ferrule.ops.bodies import check_body, fold, monoid, vectorized
 from ferrule.ops.checks import attr, axes, expect, operands, per_axis, regions
@@ -105,7 +105,10 @@ def windows(
     shape = window_output(x.shape, window, strides, base, dilation, padding)
     steps = [s * t for s, t in zip(full.strides, strides, strict=True)]
     inner = [s * d for s, d in zip(full.strides, dilation, strict=True)]
-    return np.lib.stride_tricks.as_strided(full, (*shape, *window), (*steps, *inner), writeable=False)
+    # NumPy loses the types of small floats there: it knows them by their size alone
+    raw = full if full.dtype.isbuiltin == 1 else full.view(f"u{full.dtype.itemsize}")
+    out = np.lib.stride_tricks.as_strided(raw, (*shape, *window), (*steps, *inner), writeable=False)
+    return out.view(full.dtype)
 
 
 def _reduce_window(op: Op, xs: Arrays, run: Run) -> Arrays:
@@ -349,7 +352,7 @@ def _reduce_window_samples(name: str) -> Iterable[Sample]:
         ((1, 7), (1, 1), (1, 1), (1, 1), ((0, 0), (6, 0))),  # cumulative
         ((5, 1), (1, 1), (1, 1), (1, 1), ((0, 4), (0, 0))),  # cumulative, reversed
     )
-    for d in (i32, ui8, f16, bf16, f32, f64, c64):
+    for d in (i32, ui8, i4, f8E4M3FN, f16, bf16, f32, f64, c64):
         for kind in ("add", "multiply", "maximum", "minimum"):
             if not _suits(kind, d):
                 continue

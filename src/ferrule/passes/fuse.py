@@ -196,7 +196,8 @@ class _Fuser:
         if any(r in self.escaping for r in op.results) or any(u.name in BOUNDARY for u in users):
             return False
         if op.name == "iota":
-            return True
+            # what an update overwrites is in memory
+            return not any(u.name in UPDATES and value in u.operands[: _targets(u)] for u in users)
         cost = self.cost[value]
         if cost > LIMIT:
             return False
@@ -382,10 +383,9 @@ class _Fuser:
             self.env.update(zip(group, new.results, strict=True))
 
     def _leaves(self, kernel: Op, group: Sequence[Value]) -> list[Value]:
-        """The materialized values that the kernel reads; an update's targets come first."""
-        found: dict[Value, None] = {}
-        if kernel.name in UPDATES:
-            found.update(dict.fromkeys(kernel.operands[: _targets(kernel)]))
+        """The materialized values that the kernel reads; an update's targets come first, each as often as it is one."""
+        targets = kernel.operands[: _targets(kernel)] if kernel.name in UPDATES else []
+        found: dict[Value, None] = dict.fromkeys(targets)
         seen: set[Value] = set()
         stack = [v for r in reversed(group) for v in reversed(_inputs(r.op))]  # type: ignore[arg-type]
         while stack:
@@ -402,7 +402,7 @@ class _Fuser:
                 found[value] = None
             else:
                 stack += reversed(_inputs(op))  # type: ignore[arg-type]
-        return list(found)
+        return [*targets, *list(found)[len(set(targets)) :]]
 
 
 def _size(value: Value) -> int:

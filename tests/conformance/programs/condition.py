@@ -29,6 +29,20 @@ ROUNDED = {
 # Sums, in which the order of additions is free: their operands are shaken.
 SUMS = {"dot_general", "dot", "convolution", "fft", "cholesky", "triangular_solve"}
 FOLDS = {"reduce", "reduce_window", "scatter", "select_and_scatter"}
+# Ops that hand bits on as they are.
+MOVES = {
+    "constant",
+    "iota",
+    "reshape",
+    "transpose",
+    "broadcast_in_dim",
+    "broadcast",
+    "slice",
+    "dynamic_slice",
+    "gather",
+}
+MOVES |= {"dynamic_update_slice", "concatenate", "pad", "reverse", "sort", "bitcast_convert", "select", "while", "if"}
+MOVES |= {"case", "func.call", "optimization_barrier", "negate", "abs", "real", "imag", "complex", "rng_bit_generator"}
 _COMPLEX = {"multiply", "divide", "abs", "square"}
 
 
@@ -51,13 +65,29 @@ class Shaken(Interpreter):
             found = super()._results(op)
             complex_math = op.operands and op.name in _COMPLEX and self.values[op.operands[0]].dtype.kind == "c"
             ulps = ROUNDED.get(op.name, 2.0 if complex_math else 0.0)
-            return [self.shake(x, ulps) for x in found] if ulps else found
+            found = [self.shake(x, ulps) for x in found] if ulps else found
+            return found if op.name in MOVES else [self.other_nan(x) for x in found]
         before = {v: self.values[v] for v in op.operands}
         try:
             self.values.update({v: self.shake(x, 2.0) for v, x in before.items()})
-            return [self.shake(x, 2.0) for x in super()._results(op)]
+            return [self.other_nan(self.shake(x, 2.0)) for x in super()._results(op)]
         finally:
             self.values.update(before)
+
+    def other_nan(self, x: np.ndarray) -> np.ndarray:
+        """Which NaN an op gives, and of which sign, is open; it shows in bits and in total order."""
+        dtype = BY_NUMPY.get(x.dtype)
+        if self.rng is None or dtype is None or not dtype.is_float or dtype.name.endswith("FNUZ") or dtype.bits < 8:
+            return x
+        nan = np.isnan(x.astype(np.float32))
+        if not nan.any():
+            return x
+        bits = np.array(x).reshape(-1).view(f"u{dtype.itemsize}")
+        flip = nan.reshape(-1) & (self.rng.random(x.size) < 0.5)
+        bits[flip] ^= np.array(1 << (dtype.bits - 1), bits.dtype)
+        if dtype.bits > 8:
+            bits[nan.reshape(-1) & (self.rng.random(x.size) < 0.3)] |= np.array(1, bits.dtype)
+        return bits.view(x.dtype).reshape(x.shape)
 
     def shake(self, x: np.ndarray, ulps: float) -> np.ndarray:
         """x times 1 + up to `ulps` roundings, and a little for what rounds to zero."""

@@ -113,7 +113,7 @@ def _bad(
         fine &= np.isfinite(x) == np.isfinite(t)
         fine |= np.isnan(x) & np.isnan(t)
         # a zero may change its sign where noise or the two truths do
-        moving = (noise > 0) | (np.signbit(t) != np.signbit(w))
+        moving = (noise > 0) | (np.signbit(t) != np.signbit(w)) | dtype.is_complex
         fine &= ~((x == 0) & (t == 0) & (np.signbit(x) != np.signbit(t)) & ~moving)
         near_top = np.isinf(x) ^ np.isinf(t)
         top = float(ml_dtypes.finfo(dtype.part.numpy).max)

@@ -1,0 +1,215 @@
+"""A sample of random programs, the reducer, and that the judge sees what is wrong."""
+
+from __future__ import annotations
+
+import copy
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+FOLDER = Path(__file__).parent / "programs"
+sys.path.append(str(FOLDER))
+
+import campaign  # noqa: E402
+from artifact import parse  # noqa: E402
+from case import Case, load  # noqa: E402
+from condition import meaning  # noqa: E402
+from generate import generate  # noqa: E402
+from shrink import shrink  # noqa: E402
+from trial import Bench  # noqa: E402
+from verdict import judge  # noqa: E402
+
+from ferrule.native import library_path  # noqa: E402
+from ferrule.ops import OPS  # noqa: E402
+
+FOUND = sorted((FOLDER / "found").glob("*.mlir"))
+
+
+def test_sample(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Programs of every kind run and are right."""
+    summary = tmp_path / "summary.json"
+    status = campaign.main(["--count", "300", "--seed", "1000000", "--jobs", "2", "--json", str(summary)])
+    result = json.loads(summary.read_text())
+    assert status == 0, capfd.readouterr().out
+    assert result["programs"] == 300
+    assert result["states"]["ok"] >= 297, result["unsupported"]
+    assert result["by_truth"]["interpreter"] > 200
+    assert result["share_of_open_elements"] < 0.05
+
+
+@pytest.mark.parametrize("path", FOUND, ids=[p.stem for p in FOUND])
+def test_found_before(path: Path) -> None:
+    """What random programs once found stays right."""
+    bench = Bench(library_path())
+    try:
+        record, _ = bench.run(load(path))
+    finally:
+        bench.stop()
+    assert record.state == "ok", record.detail
+
+
+def test_same_seed_same_program(tmp_path: Path) -> None:
+    for seed in range(40):
+        first, second = generate(seed), generate(seed)
+        assert first.text() == second.text()
+        assert all(a.tobytes() == b.tobytes() for a, b in zip(first.inputs, second.inputs, strict=True))
+    assert len({generate(seed).text() for seed in range(40)}) > 38
+    first.save(tmp_path / "case.mlir", "a note")
+    again = load(tmp_path / "case.mlir")
+    assert [x.tobytes() for x in again.inputs] == [x.tobytes() for x in first.inputs]
+
+
+# ---- the judge's teeth ---------------------------------------------------------------------------------------------
+
+Evaluate = Callable[..., Any]
+
+
+def _other(name: str) -> Callable[[Evaluate], Evaluate]:
+    return lambda right: OPS[name].evaluate  # type: ignore[return-value]
+
+
+def _after(change: Callable[[np.ndarray], np.ndarray]) -> Callable[[Evaluate], Evaluate]:
+    """The right results, changed."""
+
+    def wrong(right: Evaluate) -> Evaluate:
+        return lambda op, xs, run: [change(np.array(x)) for x in right(op, xs, run)]
+
+    return wrong
+
+
+def _scaled(ulps: float) -> Callable[[np.ndarray], np.ndarray]:
+    def change(x: np.ndarray) -> np.ndarray:
+        if x.dtype not in (np.float32, np.float64):
+            return x
+        with np.errstate(all="ignore"):
+            return (x * (1 + ulps * np.finfo(x.dtype).eps)).astype(x.dtype)
+
+    return change
+
+
+def _last_wrong(x: np.ndarray) -> np.ndarray:
+    """The last element has the value of the first, as with a tail that is not handled."""
+    flat = np.array(x).reshape(-1)
+    if flat.size > 1:
+        flat[-1] = flat[0]
+    return flat.reshape(x.shape)
+
+
+def _no_tail(right: Evaluate) -> Evaluate:
+    """A reduction that misses the last element of what it reduces."""
+
+    def wrong(op: Any, xs: Any, run: Any) -> Any:
+        half = len(xs) // 2
+        cut = [np.array(x) for x in xs[:half]]
+        for x, init in zip(cut, xs[half:], strict=True):
+            if x.size:
+                x[(-1,) * x.ndim] = init
+        return right(op, [*cut, *xs[half:]], run)
+
+    return wrong
+
+
+def _shifted(right: Evaluate) -> Evaluate:
+    """Indices are one too large."""
+    return lambda op, xs, run: right(op, [xs[0], *(np.asarray(x) + np.ones((), x.dtype) for x in xs[1:])], run)
+
+
+def _swapped(right: Evaluate) -> Evaluate:
+    return lambda op, xs, run: right(op, [xs[1], xs[0]], run)
+
+
+WRONG: dict[str, tuple[str, Callable[[Evaluate], Evaluate], float]] = {
+    "add is subtract": ("add", _other("subtract"), 0.5),
+    "subtract backwards": ("subtract", _swapped, 0.5),
+    "floor is ceil": ("floor", _other("ceil"), 0.3),
+    "maximum is minimum": ("maximum", _other("minimum"), 0.5),
+    "minimum forgets NaN": ("minimum", lambda _: lambda op, xs, run: [np.fmin(*xs).astype(xs[0].dtype)], 0.02),
+    "multiply one ulp off": ("multiply", _after(_scaled(1.0)), 0.1),
+    "exponential 30 ulps off": ("exponential", _after(_scaled(30.0)), 0.15),
+    "tanh 1000 ulps off": ("tanh", _after(_scaled(1000.0)), 0.15),
+    "division 4 ulps off": ("divide", _after(_scaled(4.0)), 0.05),
+    "products 50 ulps off": ("dot_general", _after(_scaled(50.0)), 0.1),
+    "convolutions 50 ulps off": ("convolution", _after(_scaled(50.0)), 0.1),
+    "the last element of select": ("select", _after(_last_wrong), 0.2),
+    "the last element of transpose": ("transpose", _after(_last_wrong), 0.3),
+    "the last element of convert": ("convert", _after(_last_wrong), 0.2),
+    "reductions without their last": ("reduce", _no_tail, 0.3),
+    "windows without their last": ("reduce_window", _no_tail, 0.2),
+    "slices one further": ("dynamic_slice", _shifted, 0.2),
+    "the last element of gather": ("gather", _after(_last_wrong), 0.2),
+    "the last element of scatter": ("scatter", _after(_last_wrong), 0.2),
+    "sorted the other way": ("sort", _after(lambda x: x[::-1] if x.ndim == 1 else x[:, ::-1]), 0.2),
+    "shifts by bits": ("shift_left", _other("shift_right_logical"), 0.2),
+}
+
+
+def _programs_with(name: str, count: int) -> list[Case]:
+    found: list[Case] = []
+    for seed in range(3000):
+        case = generate(seed)
+        if name in case.ops():
+            found.append(case)
+            if len(found) == count:
+                break
+    return found
+
+
+@pytest.mark.parametrize("label", WRONG)
+def test_judge_sees_a_wrong_meaning(label: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One op computed wrongly: many of the programs that have it are judged wrong, and each is right without."""
+    name, change, share = WRONG[label]
+    cases = _programs_with(name, 12)
+    right = [meaning(case) for case in cases]
+    assert all(judge(c, r, r, r).good for c, r in zip(cases, right, strict=True))
+    evaluate = OPS[name].evaluate
+    assert evaluate is not None
+    wrong = change(evaluate)
+    caught = 0
+    for case, truth in zip(cases, right, strict=True):
+        monkeypatch.setattr(OPS[name], "evaluate", wrong)
+        found = meaning(case)
+        monkeypatch.setattr(OPS[name], "evaluate", evaluate)
+        caught += not judge(case, found, truth, truth).good
+    assert caught >= share * len(cases), f"{caught} of {len(cases)} programs with {name} were judged wrong"
+
+
+# ---- the reducer ---------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Found:
+    state: str
+    cause: str = ""
+    detail: str = ""
+
+
+class _Broken:
+    """A stand-in for the bench whose library fails on an op."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def run(self, case: Case) -> tuple[_Found, Case]:
+        return _Found("crash" if self.name in case.ops() else "ok"), case
+
+
+@pytest.mark.parametrize("name", ["floor", "gather", "reduce", "while", "dynamic_update_slice"])
+def test_shrink(name: str) -> None:
+    """A large program becomes the op that fails, with operands of few elements."""
+    case = max(_programs_with(name, 6), key=lambda c: len(c.ops()))
+    before = copy.deepcopy(case)
+    small, record = shrink(case, _Found("crash"), _Broken(name), seconds=60)
+    assert record.state == "crash"
+    assert name in small.ops()
+    parse(small.text())
+    outside = [op.name for op in small.body.ops if op.name != "constant"]
+    assert len(outside) <= 2, small.text()
+    assert case.text() == before.text()
+    assert len(small.inputs) == len(small.body.args)
+    meaning(small)
