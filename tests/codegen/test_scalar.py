@@ -216,6 +216,30 @@ def test_reduce_precision(d: DType) -> None:
         same(compile_op(op, 8)(x), evaluate(op, x), d)
 
 
+@pytest.mark.parametrize("d", [types.f16, types.f8E5M2, types.f8E4M3], ids=str)
+def test_reduce_precision_keeps_denormals(d: DType) -> None:
+    """With the type's own exponent bits: rounding to all its digits changes nothing, and to fewer is a conversion."""
+    x = np.arange(1 << d.bits).astype(f"u{d.itemsize}").view(d.numpy)
+    exponent, mantissa = {"f16": (5, 10), "f8E5M2": (5, 2), "f8E4M3": (4, 3)}[d.name]
+    op = op_of("reduce_precision", [d], d, {"exponent_bits": exponent, "mantissa_bits": mantissa})
+    same(compile_op(op, 8)(x), x, d)
+    op = op_of("reduce_precision", [d], d, {"exponent_bits": exponent, "mantissa_bits": mantissa - 1})
+    same(compile_op(op, 8)(x), evaluate(op, x), d)
+    if d == types.f16:
+        op = op_of("reduce_precision", [d], d, {"exponent_bits": 5, "mantissa_bits": 2})
+        same(compile_op(op, 8)(x), x.astype(types.f8E5M2.numpy).astype(d.numpy), d)
+
+
+@pytest.mark.parametrize("d", [types.f32, types.f64, types.bf16], ids=str)
+def test_zeros_have_an_order(d: DType) -> None:
+    """IEEE 754's maximum: -0 is below +0, whichever operand it is."""
+    x, y = np.array([0.0, -0.0, -0.0, 0.0] * 4).astype(d.numpy), np.array([-0.0, 0.0, -0.0, 0.0] * 4).astype(d.numpy)
+    for name, negative in (("maximum", [False, False, True, False]), ("minimum", [True, True, True, False])):
+        for width in WIDTHS:
+            got = compile_op(op_of(name, [d, d], d), width)(x, y)
+            assert np.signbit(got.astype(np.float32)).tolist() == negative * 4
+
+
 def test_select_and_clamp() -> None:
     d = types.f32
     x, y = pairs(d)

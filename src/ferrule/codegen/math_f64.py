@@ -85,7 +85,7 @@ def expm1(x: Num) -> Num:
 
 def _log_of(k: Num, f: Num) -> Num:
     """k ln 2 + log(1 + f), √½ ≤ 1 + f < √2."""
-    # log(1 + f) = 2s + ⅔ s³ + …, the first two terms as sums of two parts; that of s comes from the division's remainder.
+    # log(1 + f) = 2s + ⅔ s³ + …, the first two terms in two parts; the low one of s is from the division's remainder.
     d = f + 2.0
     inverse = 1.0 / d
     s = f * inverse

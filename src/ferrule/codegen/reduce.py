@@ -28,6 +28,8 @@ from ferrule.ops.bodies import monoid
 
 # A vector reduction keeps this many registers of each operand's accumulators, to hide the latency of the body.
 UNROLL = 4
+# One long run of float additions loses digits: so many are added up before their sum joins a total.
+RUN = 16
 # From this many elements on, lanes along the reduced dimension pay for their combination at the end.
 LANES_FROM = 8
 
@@ -58,8 +60,11 @@ def runs_along_lanes(op: Op) -> bool:
 
 def combiner(body: Block, dtypes: Sequence[DType]) -> tuple[Combine, bool]:
     """Applies a body; the flag says that sums of a narrow float stay unrounded until the end."""
-    if monoid(body) == "add" and dtypes[0].is_float and dtypes[0].bits < 32:
+    kind = monoid(body)
+    if kind == "add" and dtypes[0].is_float and dtypes[0].bits < 32:
         return lambda em, a, b: [em.s.add(f32, a[0], b[0])], True
+    if kind in ("maximum", "minimum") and dtypes[0].is_float:
+        return lambda em, a, b: [em.s.extreme(a[0], b[0], kind == "maximum")], False
     return lambda em, a, b: em.inline(body, [*a, *b]), False
 
 
@@ -106,9 +111,39 @@ class Fold:
         def level(depth: int, at: list[Component], carried: list[Lanes]) -> Sequence[Lanes]:
             if depth == len(sizes):
                 return self.combine(em, carried, self.inputs(em, index, at))
-            return em.loop(sizes[depth], carried, lambda i, c: level(depth + 1, [*at, i], c), self.carried)
+
+            def step(i: Index, c: list[Lanes]) -> Sequence[Lanes]:
+                return level(depth + 1, [*at, i], c)
+
+            return self.in_runs(em, sizes[depth], carried, step)
 
         return self.finish(em, list(level(0, [], self.inits(em))))
+
+    def in_runs(
+        self,
+        em: Emitter,
+        count: int,
+        carried: list[Lanes],
+        step: Callable[[Index, list[Lanes]], Sequence[Lanes]],
+    ) -> list[Lanes]:
+        """A loop over `count` elements; sums of many floats are added up in runs, and the runs' sums in runs."""
+        adds = monoid(self.body) == "add" and (self.dtypes[0].is_float or self.dtypes[0].is_complex)
+        if count <= 2 * RUN or not adds:
+            return em.loop(count, carried, step, self.carried)
+        zero = [em.s.const(d, 0.0 if d.is_complex else -0.0) for d in self.carried]
+
+        def run(start: Index, length: int, c: list[Lanes]) -> Sequence[Lanes]:
+            def one(i: Index, inner: list[Lanes]) -> Sequence[Lanes]:
+                return step(em.ix.add(start, i), inner)
+
+            return self.combine(em, c, em.loop(length, zero, one, self.carried))
+
+        runs, rest = divmod(count, RUN)
+        total = self.in_runs(em, runs, carried, lambda i, c: run(em.ix.mul(i, RUN), RUN, c))
+        if rest:
+            with em.scope():
+                total = list(run(em.ix.number(runs * RUN), rest, total))
+        return total
 
     def along_lanes(self, index: Key) -> list[Lanes]:
         em, b = self.em, self.em.b

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import ml_dtypes
 import numpy as np
 
 from ferrule.ir.types import BY_NUMPY, DType
@@ -276,8 +277,13 @@ def logistic(x: Array) -> Array:
 
 
 def reduce_precision(x: Array, exponent_bits: int, mantissa_bits: int) -> Array:
-    """Rounds to a float with fewer exponent and mantissa bits, kept in the operand's type; denormals become 0."""
+    """Rounds to a float with fewer exponent and mantissa bits, kept in the operand's type; denormals become 0.
+
+    With as many exponent bits as the type has, its own denormals stay.
+    """
     d = dtype_of(x)
+    if d.bits < 32 and exponent_bits == _exponent_bits(d):
+        return _fewer_digits(x, mantissa_bits)
     wide = x if d.bits >= 32 else x.astype(np.float32)
     width, mantissa = (64, 52) if wide.dtype == np.float64 else (32, 23)
     exponent = width - 1 - mantissa
@@ -297,3 +303,20 @@ def reduce_precision(x: Array, exponent_bits: int, mantissa_bits: int) -> Array:
             bits = np.where(field <= word((bias - less) << mantissa), zero, bits)
     out = np.where(np.isnan(wide), wide, bits.astype(word).view(wide.dtype))
     return narrow(out, d)
+
+
+def _exponent_bits(d: DType) -> int:
+    info = ml_dtypes.finfo(d.numpy)
+    return d.bits - info.nmant - (d.name != "f8E8M0FNU")
+
+
+def _fewer_digits(x: Array, mantissa_bits: int) -> Array:
+    """Rounds a narrow float to a multiple of the unit that a number of its size has with fewer digits."""
+    d = dtype_of(x)
+    info = ml_dtypes.finfo(d.numpy)
+    with silent():
+        wide = x.astype(np.float64)
+        exponent = np.maximum(np.frexp(np.where(np.isfinite(wide), wide, 1))[1] - 1, info.minexp)
+        unit = np.ldexp(1.0, exponent - min(mantissa_bits, info.nmant))
+        rounded = np.where(np.isfinite(wide), np.copysign(np.rint(wide / unit) * unit, wide), wide)
+        return narrow(rounded, d)
