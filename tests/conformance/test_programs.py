@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ FOLDER = Path(__file__).parent / "programs"
 sys.path.append(str(FOLDER))
 
 import campaign  # noqa: E402
-from artifact import parse  # noqa: E402
+from artifact import parse, warm  # noqa: E402
 from case import Case, load  # noqa: E402
 from condition import meaning  # noqa: E402
 from generate import generate  # noqa: E402
@@ -46,6 +47,7 @@ def test_sample(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize("path", FOUND, ids=[p.stem for p in FOUND])
 def test_found_before(path: Path) -> None:
     """What random programs once found stays right."""
+    warm()
     bench = Bench(library_path())
     try:
         record, _ = bench.run(load(path))
@@ -128,9 +130,9 @@ WRONG: dict[str, tuple[str, Callable[[Evaluate], Evaluate], float]] = {
     "add is subtract": ("add", _other("subtract"), 0.5),
     "subtract backwards": ("subtract", _swapped, 0.5),
     "floor is ceil": ("floor", _other("ceil"), 0.3),
-    "maximum is minimum": ("maximum", _other("minimum"), 0.5),
+    "maximum is minimum": ("maximum", _other("minimum"), 0.3),
     "minimum forgets NaN": ("minimum", lambda _: lambda op, xs, run: [np.fmin(*xs).astype(xs[0].dtype)], 0.02),
-    "multiply one ulp off": ("multiply", _after(_scaled(1.0)), 0.1),
+    "multiply one ulp off": ("multiply", _after(_scaled(1.0)), 0.05),
     "exponential 30 ulps off": ("exponential", _after(_scaled(30.0)), 0.15),
     "tanh 1000 ulps off": ("tanh", _after(_scaled(1000.0)), 0.15),
     "division 4 ulps off": ("divide", _after(_scaled(4.0)), 0.05),
@@ -149,11 +151,14 @@ WRONG: dict[str, tuple[str, Callable[[Evaluate], Evaluate], float]] = {
 }
 
 
-def _programs_with(name: str, count: int) -> list[Case]:
+_drawn = cache(generate)
+
+
+def _programs_with(name: str, count: int, loops: bool = False) -> list[Case]:
     found: list[Case] = []
-    for seed in range(3000):
-        case = generate(seed)
-        if name in case.ops():
+    for seed in range(600):
+        case = _drawn(seed)
+        if name in case.ops() and (loops or "while" not in case.ops()):  # with wrong ops a loop may not end
             found.append(case)
             if len(found) == count:
                 break
@@ -202,7 +207,7 @@ class _Broken:
 @pytest.mark.parametrize("name", ["floor", "gather", "reduce", "while", "dynamic_update_slice"])
 def test_shrink(name: str) -> None:
     """A large program becomes the op that fails, with operands of few elements."""
-    case = max(_programs_with(name, 6), key=lambda c: len(c.ops()))
+    case = max(_programs_with(name, 6, loops=True), key=lambda c: len(c.ops()))
     before = copy.deepcopy(case)
     small, record = shrink(case, _Found("crash"), _Broken(name), seconds=60)
     assert record.state == "crash"

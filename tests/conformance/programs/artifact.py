@@ -19,6 +19,18 @@ def context() -> Any:
     return found
 
 
+def warm() -> None:
+    """Loads what processes forked from this one will need, so that each starts in milliseconds."""
+    import generate  # noqa: F401
+    from jaxlib import _jax  # noqa: F401
+    from jaxlib.mlir import passmanager  # noqa: F401
+
+    import ferrule.pipeline  # noqa: F401
+    import jax  # noqa: F401
+
+    context()
+
+
 def parse(text: str) -> Any:
     """The verified module; a ValueError if the text is no valid program."""
     from jaxlib.mlir import ir

@@ -13,12 +13,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import generate  # noqa: F401  (before the processes are forked)
 import jaxlib
+from artifact import warm
 from case import load
 from trial import FINDINGS, Bench
 
-import ferrule.pipeline  # noqa: F401
 from ferrule.native import library_path
 from ferrule.version import VERSION
 
@@ -38,6 +37,7 @@ def main(arguments: list[str] | None = None, description: str | None = None) -> 
     parser.add_argument("--save", type=Path, default=Path("."), help="the folder for shrunk programs")
     options = parser.parse_args(arguments)
     options.library = options.library or library_path()
+    warm()
     if options.file:
         return _files(options)
     begun = time.monotonic()

@@ -125,6 +125,40 @@ def tidy(case: Case) -> Case:
 # ---- steps: each gives candidates ----------------------------------------------------------------------------------
 
 
+def only_needed(case: Case) -> Iterator[Case]:
+    """Without what nothing reads."""
+    yield tidy(_copy(case))
+
+
+def only_op(case: Case) -> Iterator[Case]:
+    """One op alone, its operands as inputs."""
+    known = _values(case)
+    places = {r: (p, k) for p, op in enumerate(case.body.ops) for k, r in enumerate(op.results)}
+    for place, op in enumerate(case.body.ops):
+        if op.name == "constant":
+            continue
+        new = _copy(case)
+        wanted = new.body.ops[place]
+        free = {v for v in [*op.operands, *(v for r in op.regions for v in r.free())] if v in places}
+        for p, k in sorted(places[v] for v in free):
+            if new.body.ops[p].name != "constant":
+                _to_input(new, new.body.ops[p].results[k], known[p * 64 + k])
+        new.body.ops = [o for o in new.body.ops if o.name == "constant" or o is wanted]
+        new.body.results = list(wanted.results)
+        new.donated = {}
+        yield tidy(new)
+
+
+def stop_early(case: Case) -> Iterator[Case]:
+    """What the ops up to one give, as far as that one needs them."""
+    for place, op in enumerate(case.body.ops):
+        if op.name != "constant":
+            new = _copy(case)
+            new.body.results = list(new.body.ops[place].results)
+            new.donated = {}
+            yield tidy(new)
+
+
 def fewer_outputs(case: Case) -> Iterator[Case]:
     """One output alone, or one less."""
     count = len(case.body.results)
@@ -167,6 +201,13 @@ def _values(case: Case) -> dict[int, np.ndarray]:
     return out
 
 
+def _to_input(case: Case, value: Value, array: np.ndarray) -> None:
+    argument = Value(value.type, None, len(case.body.args))
+    case.body.args.append(argument)
+    case.inputs.append(np.array(array))
+    _replace(case.body, value, argument)
+
+
 def ops_to_inputs(case: Case) -> Iterator[Case]:
     """Instead of an op, inputs with the values that it gave."""
     known = _values(case)
@@ -176,10 +217,7 @@ def ops_to_inputs(case: Case) -> Iterator[Case]:
         new = _copy(case)
         op = new.body.ops.pop(place)
         for k, result in enumerate(op.results):
-            value = Value(result.type, None, len(new.body.args))
-            new.body.args.append(value)
-            new.inputs.append(np.array(known[place * 64 + k]))
-            _replace(new.body, result, value)
+            _to_input(new, result, known[place * 64 + k])
         yield tidy(new)
 
 
@@ -283,6 +321,9 @@ def plain_inputs(case: Case) -> Iterator[Case]:
 
 
 STEPS: tuple[Callable[[Case], Iterator[Case]], ...] = (
+    only_needed,
+    only_op,
+    stop_early,
     fewer_outputs,
     no_donation,
     earlier_outputs,
