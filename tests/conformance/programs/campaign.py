@@ -29,7 +29,7 @@ def main(arguments: list[str] | None = None, description: str | None = None) -> 
     parser.add_argument("--seed", type=int, default=0, help="the first seed (default 0)")
     parser.add_argument("--library", help="a PJRT library (default: libferrule.so)")
     parser.add_argument("--jobs", type=int, default=2, help="processes (default 2)")
-    parser.add_argument("--resume", type=Path, help="a file of results: seeds that stand there are not run again")
+    parser.add_argument("--resume", type=Path, help="a file of results: seeds that went well there are not run again")
     parser.add_argument("--limit", type=float, default=60.0, help="seconds for one program (default 60)")
     parser.add_argument("--json", type=Path, help="where the summary goes")
     parser.add_argument("--file", type=Path, nargs="*", default=[], help="saved programs instead of random ones")
@@ -67,7 +67,8 @@ def main(arguments: list[str] | None = None, description: str | None = None) -> 
 def _known(path: Path | None) -> dict[int, dict[str, Any]]:
     if path is None or not path.exists():
         return {}
-    return {r["seed"]: r for r in map(json.loads, path.read_text().splitlines())}
+    records = map(json.loads, path.read_text().splitlines())
+    return {r["seed"]: r for r in records if r["state"] in ("ok", "unsupported")}
 
 
 def _spread(seeds: list[int], options: argparse.Namespace) -> Iterable[dict[str, Any]]:

@@ -14,6 +14,7 @@ import ml_dtypes
 import numpy as np
 from case import Case
 
+from ferrule.errors import FerruleError
 from ferrule.ir import Block, Function, Module, Op
 from ferrule.ir.types import BY_NUMPY
 from ferrule.stablehlo.legalize import legalize
@@ -46,6 +47,14 @@ MOVES |= {"case", "func.call", "optimization_barrier", "negate", "abs", "real", 
 _COMPLEX = {"multiply", "divide", "abs", "square"}
 
 
+# A drawn program takes a few thousand at most; one that a reducer has changed may never end.
+MAX_STEPS = 100_000
+
+
+class Endless(FerruleError):
+    """A program runs for too long to be judged."""
+
+
 def _inexact_body(block: Block) -> bool:
     return any(op.name in ROUNDED or op.name in ("add", "subtract", "multiply", "divide") for op in block.walk())
 
@@ -55,9 +64,13 @@ class Shaken(Interpreter):
 
     def __init__(self, case: Case, seed: int | None) -> None:
         super().__init__(case.called())
+        self.steps = 0
         self.rng = None if seed is None else np.random.default_rng(seed)
 
     def _results(self, op: Op) -> Sequence[np.ndarray]:
+        self.steps += 1
+        if self.steps > MAX_STEPS:
+            raise Endless(f"the program has not ended after {MAX_STEPS} ops")
         if self.rng is None:
             return super()._results(op)
         sums = op.name in SUMS or (op.name in FOLDS and any(_inexact_body(r) for r in op.regions))
