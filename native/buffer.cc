@@ -48,26 +48,12 @@ Result<int64_t> CheckedBytes(int dtype, const int64_t* dims, size_t rank, const 
 
 Status CheckRowMajor(const PJRT_Buffer_MemoryLayout* layout, const int64_t* dims, size_t rank, int64_t element_bytes,
                      const char* where) {
-  if (layout == nullptr) return {};
-  bool row_major = true;
-  if (layout->type == PJRT_Buffer_MemoryLayout_Type_Tiled) {
-    const auto& t = layout->tiled;
-    row_major = t.num_tiles == 0 && t.minor_to_major_size == rank;
-    for (size_t i = 0; row_major && i < rank; ++i) {
-      row_major = t.minor_to_major[i] == static_cast<int64_t>(rank - 1 - i);
-    }
-  } else {
-    const auto& s = layout->strides;
-    row_major = s.num_byte_strides == rank;
-    int64_t expected = element_bytes;
-    for (size_t i = rank; row_major && i-- > 0; expected *= dims[i]) {
-      row_major = s.byte_strides[i] == expected || dims[i] <= 1;
-    }
-  }
-  if (row_major) return {};
+  auto found = LayoutFrom(layout, dims, rank, element_bytes, where);
+  if (!found.ok()) return found.status();
+  if (*found == nullptr) return {};
   return Unimplemented(std::string(where) +
-                       ": Ferrule's buffers are dense and row-major, another device layout was "
-                       "asked for; leave the layout out");
+                       ": this call makes row-major buffers only; make one and give it another layout with a program "
+                       "(jax.device_put with a Format), or leave the layout out");
 }
 
 int64_t Buffer::bytes() const {
@@ -154,23 +140,13 @@ Status PJRT_Buffer_DynamicDimensionIndices(PJRT_Buffer_DynamicDimensionIndices_A
 }
 
 Status PJRT_Buffer_GetMemoryLayout(PJRT_Buffer_GetMemoryLayout_Args& args) {
-  // Row-major is one list per rank, shared by all buffers and never freed.
-  static constexpr size_t kMaxRank = 64;
-  static const auto& minor_to_major = *[] {
-    auto* lists = new std::array<std::array<int64_t, kMaxRank>, kMaxRank + 1>{};
-    for (size_t rank = 0; rank <= kMaxRank; ++rank) {
-      for (size_t i = 0; i < rank; ++i) (*lists)[rank][i] = static_cast<int64_t>(rank - 1 - i);
-    }
-    return lists;
-  }();
-  const size_t rank = From(args.buffer)->dims.size();
-  if (rank > kMaxRank) return Unimplemented("layouts of arrays with more than 64 dimensions");
+  const std::vector<int64_t>& order = LayoutOrder(From(args.buffer)->layout, From(args.buffer)->dims.size());
   args.layout = {};
   args.layout.struct_size = PJRT_Buffer_MemoryLayout_STRUCT_SIZE;
   args.layout.type = PJRT_Buffer_MemoryLayout_Type_Tiled;
   args.layout.tiled.struct_size = PJRT_Buffer_MemoryLayout_Tiled_STRUCT_SIZE;
-  args.layout.tiled.minor_to_major = minor_to_major[rank].data();
-  args.layout.tiled.minor_to_major_size = rank;
+  args.layout.tiled.minor_to_major = order.data();
+  args.layout.tiled.minor_to_major_size = order.size();
   return {};
 }
 

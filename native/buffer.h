@@ -12,6 +12,7 @@
 #include "client.h"
 #include "event.h"
 #include "handles.h"
+#include "layout.h"
 #include "ref.h"
 #include "status.h"
 
@@ -55,17 +56,19 @@ class Dims {
 
 class Buffer {
  public:
-  Buffer(Memory* memory, int dtype, const int64_t* dims, size_t rank, Ref<Contents> contents)
+  Buffer(Memory* memory, int dtype, const int64_t* dims, size_t rank, Ref<Contents> contents, Layout layout)
       : client(Ref<Client>::Share(memory->device->client)),
         memory(memory),
         dtype(dtype),
         dims(dims, rank),
+        layout(layout),
         contents_(std::move(contents)) {}
 
   const Ref<Client> client;  // so that memory and device live as long as the buffer
   Memory* const memory;
   const int dtype;
   const Dims dims;
+  const Layout layout;
 
   Device* device() const { return memory->device; }
   int64_t bytes() const;
@@ -101,13 +104,14 @@ std::string ShapeText(int dtype, const int64_t* dims, size_t rank);
 // Bytes of a dense array, or an error for unknown types, negative dimensions and overflow.
 Result<int64_t> CheckedBytes(int dtype, const int64_t* dims, size_t rank, const char* where);
 
-// Buffers are dense and row-major; anything else asked for is UNIMPLEMENTED. Null means row-major.
+// For calls that make row-major buffers only; any other layout asked for is UNIMPLEMENTED. Null means row-major.
 Status CheckRowMajor(const PJRT_Buffer_MemoryLayout* layout, const int64_t* dims, size_t rank, int64_t element_bytes,
                      const char* where);
 
 // A new buffer as a handle for the caller.
-inline PJRT_Buffer* NewBuffer(Memory* memory, int dtype, const int64_t* dims, size_t rank, Ref<Contents> contents) {
-  return To(new Buffer(memory, dtype, dims, rank, std::move(contents)));
+inline PJRT_Buffer* NewBuffer(Memory* memory, int dtype, const int64_t* dims, size_t rank, Ref<Contents> contents,
+                              Layout layout = nullptr) {
+  return To(new Buffer(memory, dtype, dims, rank, std::move(contents), layout));
 }
 
 }  // namespace ferrule

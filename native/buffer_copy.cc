@@ -10,7 +10,7 @@
 namespace ferrule {
 namespace {
 
-// Byte strides of the host array that `layout` describes; empty for row-major.
+// Byte strides of the host array that `layout` describes; empty for the buffer's own.
 Result<std::vector<int64_t>> HostStrides(const PJRT_Buffer_MemoryLayout* layout, const Buffer& buffer) {
   constexpr const char* kWhere = "PJRT_Buffer_ToHostBuffer";
   const size_t rank = buffer.dims.size();
@@ -73,7 +73,7 @@ Result<PJRT_Buffer*> CopyTo(Buffer* buffer, Memory* memory) {
     if (!storage.ok()) return storage.status();
     std::memcpy((*storage)->data(), (*source)->storage->data(), static_cast<size_t>(bytes));
     return NewBuffer(memory, buffer->dtype, buffer->dims.data(), buffer->dims.size(),
-                     Ref<Contents>::Make(Event::Done(), std::move(*storage)));
+                     Ref<Contents>::Make(Event::Done(), std::move(*storage)), buffer->layout);
   }
   Ref<Contents> target = Ref<Contents>::Make(Event::New());
   memory->device->queue.Add([source = *source, target, bytes, allocator = memory->allocator] {
@@ -166,18 +166,25 @@ Status PJRT_Buffer_ToHostBuffer(PJRT_Buffer_ToHostBuffer_Args& args) {
   auto* dst = static_cast<char*>(args.dst);
   const int64_t element = ElementBytes(buffer.dtype);
   const size_t rank = buffer.dims.size();
-  if (strides->empty() || IsRowMajor(buffer.dims.data(), strides->data(), rank, element)) {
+  std::vector<int64_t> own;
+  bool same = strides->empty();
+  if (!same) {
+    own = LayoutStrides(buffer.layout, buffer.dims.data(), rank, element);
+    same =
+        *strides == own || (buffer.layout == nullptr && IsRowMajor(buffer.dims.data(), strides->data(), rank, element));
+  }
+  if (same) {
     args.event = To(WhenReady(*source, [dst, bytes](Storage& data) {
                       if (bytes > 0) std::memcpy(dst, data.data(), bytes);
                     }).release());
     return {};
   }
   std::vector<int64_t> dims(buffer.dims.begin(), buffer.dims.end());
-  args.event =
-      To(WhenReady(*source, [dst, element, dims = std::move(dims), strides = *strides](Storage& data) {
-           StridedCopy(dst, strides.data(), static_cast<const char*>(data.data()),
-                       RowMajorStrides(dims.data(), dims.size(), element).data(), dims.data(), dims.size(), element);
-         }).release());
+  args.event = To(WhenReady(*source, [dst, element, dims = std::move(dims), strides = *strides,
+                                      own = std::move(own)](Storage& data) {
+                    StridedCopy(dst, strides.data(), static_cast<const char*>(data.data()), own.data(), dims.data(),
+                                dims.size(), element);
+                  }).release());
   return {};
 }
 
@@ -233,6 +240,11 @@ Status PJRT_Buffer_Bitcast(PJRT_Buffer_Bitcast_Args& args) {
   FERRULE_RETURN_IF_ERROR(
       CheckRowMajor(args.device_layout, args.dims, args.num_dims, ElementBytes(args.element_type), kWhere));
   if (*bytes != buffer.bytes()) {
+  if (buffer.layout != nullptr) {
+    return Unimplemented(std::string(kWhere) + ": " + buffer.TypeText() + " has the layout " +
+                         LayoutText(buffer.layout, buffer.dims.size()) +
+                         "; only row-major buffers can be seen as another type");
+  }
     return InvalidArgument(std::string(kWhere) + ": " + buffer.TypeText() + " has " + std::to_string(buffer.bytes()) +
                            " bytes, " + ShapeText(args.element_type, args.dims, args.num_dims) + " has " +
                            std::to_string(*bytes));
@@ -248,7 +260,8 @@ Status PJRT_Buffer_DonateWithControlDependency(PJRT_Buffer_DonateWithControlDepe
   Ref<Contents> source = buffer->Take();
   if (!source) return buffer->Use("the buffer to donate").status();
   Ref<Contents> target = Ref<Contents>::Make(Event::New());
-  args.out_buffer = NewBuffer(buffer->memory, buffer->dtype, buffer->dims.data(), buffer->dims.size(), target);
+  args.out_buffer =
+      NewBuffer(buffer->memory, buffer->dtype, buffer->dims.data(), buffer->dims.size(), target, buffer->layout);
   args.callback_data = new ControlledDonation{std::move(source), std::move(target)};
   args.dependency_ready_callback = ControlledDonation::Ready;
   return {};

@@ -20,14 +20,23 @@ Status PJRT_Client_BufferFromHostBuffer(PJRT_Client_BufferFromHostBuffer_Args& a
   auto bytes = CheckedBytes(args.type, args.dims, args.num_dims, kWhere);
   if (!bytes.ok()) return bytes.status();
   const int64_t element = ElementBytes(args.type);
-  FERRULE_RETURN_IF_ERROR(CheckRowMajor(args.device_layout, args.dims, args.num_dims, element, kWhere));
+  auto layout = LayoutFrom(args.device_layout, args.dims, args.num_dims, element, kWhere);
+  if (!layout.ok()) return layout.status();
   if (*bytes > 0 && args.data == nullptr) return InvalidArgument(std::string(kWhere) + ": `data` is null");
   const bool strided = args.byte_strides != nullptr && args.num_byte_strides > 0;
   if (strided && args.num_byte_strides != args.num_dims) {
     return InvalidArgument(std::string(kWhere) + ": " + std::to_string(args.num_byte_strides) + " strides for " +
                            std::to_string(args.num_dims) + " dimensions");
   }
-  const bool dense = !strided || IsRowMajor(args.dims, args.byte_strides, args.num_dims, element);
+  // Whether the bytes come in the order in which they will lie.
+  bool dense = *layout == nullptr && (!strided || IsRowMajor(args.dims, args.byte_strides, args.num_dims, element));
+  std::vector<int64_t> order, given;
+  if (!dense) {
+    order = LayoutStrides(*layout, args.dims, args.num_dims, element);
+    given = strided ? std::vector(args.byte_strides, args.byte_strides + args.num_dims)
+                    : RowMajorStrides(args.dims, args.num_dims, element);
+    dense = given == order;
+  }
   const bool zero_copy = args.host_buffer_semantics == PJRT_HostBufferSemantics_kImmutableZeroCopy ||
                          args.host_buffer_semantics == PJRT_HostBufferSemantics_kMutableZeroCopy;
   Ref<Storage> storage;
@@ -44,13 +53,13 @@ Status PJRT_Client_BufferFromHostBuffer(PJRT_Client_BufferFromHostBuffer_Args& a
     if (dense) {
       if (*bytes > 0) std::memcpy(dst, args.data, static_cast<size_t>(*bytes));
     } else {
-      StridedCopy(dst, RowMajorStrides(args.dims, args.num_dims, element).data(), static_cast<const char*>(args.data),
-                  args.byte_strides, args.dims, args.num_dims, element);
+      StridedCopy(dst, order.data(), static_cast<const char*>(args.data), given.data(), args.dims, args.num_dims,
+                  element);
     }
     done = Event::Done();
   }
-  args.buffer =
-      NewBuffer(*memory, args.type, args.dims, args.num_dims, Ref<Contents>::Make(Event::Done(), std::move(storage)));
+  args.buffer = NewBuffer(*memory, args.type, args.dims, args.num_dims,
+                          Ref<Contents>::Make(Event::Done(), std::move(storage)), *layout);
   args.done_with_host_buffer = To(done.release());
   return {};
 }
@@ -142,6 +151,9 @@ Status PJRT_Client_FulfillAliasBuffer(PJRT_Client_FulfillAliasBuffer_Args& args)
     auto used = From(args.buffer)->Use("the buffer that fulfills an alias");
     if (used.ok()) source = std::move(*used);
     failure = used.status();
+    if (From(args.buffer)->layout != nullptr) {
+      failure = InvalidArgument("PJRT_Client_FulfillAliasBuffer: the buffer that fulfills an alias must be row-major");
+    }
   }
   if (!failure.ok()) {
     promise->ready->Set(failure);

@@ -12,11 +12,13 @@ Executable::Executable(std::shared_ptr<const Program> loaded, std::string option
     param_memory_kinds.Add(param.memory_kind);
     param_shardings.Add(param.sharding);
     param_bytes.push_back(ByteSize(param.shape));
+    param_layouts.push_back(param.layout.empty() ? nullptr : FindLayout(param.layout.data(), param.layout.size()));
   }
   for (const OutputInfo& output : program->outputs) {
     output_memory_kinds.Add(output.memory_kind);
     output_shardings.Add(output.sharding);
     output_bytes.push_back(ByteSize(output.shape));
+    output_layouts.push_back(output.layout.empty() ? nullptr : FindLayout(output.layout.data(), output.layout.size()));
     output_types.push_back(static_cast<PJRT_Buffer_Type>(output.shape.dtype));
     output_dims.insert(output_dims.end(), output.shape.dims.begin(), output.shape.dims.end());
     output_ranks.push_back(output.shape.dims.size());

@@ -10,6 +10,7 @@
 #include "client.h"
 #include "compile_options.h"
 #include "handles.h"
+#include "layout.h"
 #include "named_value.h"
 #include "program.h"
 #include "ref.h"
@@ -41,6 +42,7 @@ class Executable : public RefCounted {
   std::vector<size_t> output_ranks;
   Attributes cost;
   std::vector<int64_t> param_bytes, output_bytes;
+  std::vector<Layout> param_layouts, output_layouts;
   std::vector<int64_t> donors;       // per output, the parameter whose memory it may take, or -1
   std::vector<int> output_kind_ids;  // per output, index into a device's memories
 };

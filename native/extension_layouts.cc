@@ -1,5 +1,5 @@
-// The Layouts extension. All arrays are row-major, so a layout is its rank's text; the objects are shared and never
-// freed.
+// The Layouts extension. A layout is the text of its order; the texts are shared and never freed.
+#include <map>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -12,18 +12,9 @@
 namespace ferrule {
 namespace {
 
-// "{2,1,0}" for rank 3.
-PJRT_Layouts_MemoryLayout* RowMajor(size_t rank) {
-  static std::mutex& mutex = *new std::mutex;
-  static auto& texts = *new std::vector<std::string*>;
-  std::lock_guard lock(mutex);
-  while (texts.size() <= rank) {
-    auto* text = new std::string("{");
-    for (size_t i = texts.size(); i-- > 0;) *text += std::to_string(i) + (i ? "," : "");
-    *text += "}";
-    texts.push_back(text);
-  }
-  return reinterpret_cast<PJRT_Layouts_MemoryLayout*>(texts[rank]);
+// "{2,1,0}" for three dimensions in row-major order.
+PJRT_Layouts_MemoryLayout* Handle(Layout layout, size_t rank) {
+  return reinterpret_cast<PJRT_Layouts_MemoryLayout*>(const_cast<std::string*>(&LayoutText(layout, rank)));
 }
 
 Status Destroy(PJRT_Layouts_MemoryLayout_Destroy_Args&) { return {}; }
@@ -38,21 +29,21 @@ Status Serialize(PJRT_Layouts_MemoryLayout_Serialize_Args& args) {
 }
 
 Status ClientDefault(PJRT_Layouts_PJRT_Client_GetDefaultLayout_Args& args) {
-  args.layout = RowMajor(args.num_dims);
+  args.layout = Handle(nullptr, args.num_dims);
   return {};
 }
 
 Status TopologyDefault(PJRT_Layouts_PJRT_Topology_GetDefaultLayout_Args& args) {
-  args.layout = RowMajor(args.num_dims);
+  args.layout = Handle(nullptr, args.num_dims);
   return {};
 }
 
 Status OfBuffer(PJRT_Layouts_PJRT_Buffer_MemoryLayout_Args& args) {
-  args.layout = RowMajor(From(args.buffer)->dims.size());
+  args.layout = Handle(From(args.buffer)->layout, From(args.buffer)->dims.size());
   return {};
 }
 
-// An array of layouts that lives as long as the process: one per distinct list of ranks.
+// An array of layouts that lives as long as the process: one per distinct list.
 PJRT_Layouts_MemoryLayout** Shared(const std::vector<PJRT_Layouts_MemoryLayout*>& layouts) {
   static std::mutex& mutex = *new std::mutex;
   static auto& lists = *new std::map<std::vector<PJRT_Layouts_MemoryLayout*>, int>;
@@ -61,23 +52,23 @@ PJRT_Layouts_MemoryLayout** Shared(const std::vector<PJRT_Layouts_MemoryLayout*>
 }
 
 template <class Infos>
-std::vector<PJRT_Layouts_MemoryLayout*> LayoutsOf(const Infos& infos) {
-  std::vector<PJRT_Layouts_MemoryLayout*> layouts;
-  for (const auto& info : infos) layouts.push_back(RowMajor(info.shape.dims.size()));
-  return layouts;
+std::vector<PJRT_Layouts_MemoryLayout*> LayoutsOf(const Infos& infos, const std::vector<Layout>& layouts) {
+  std::vector<PJRT_Layouts_MemoryLayout*> handles;
+  for (size_t i = 0; i < infos.size(); ++i) handles.push_back(Handle(layouts[i], infos[i].shape.dims.size()));
+  return handles;
 }
 
 Status Outputs(PJRT_Layouts_PJRT_Executable_GetOutputLayouts_Args& args) {
   const auto& outputs = From(args.executable)->program->outputs;
   args.num_outputs = outputs.size();
-  args.layouts = Shared(LayoutsOf(outputs));
+  args.layouts = Shared(LayoutsOf(outputs, From(args.executable)->output_layouts));
   return {};
 }
 
 Status Parameters(PJRT_Layouts_PJRT_Executable_GetParameterLayouts_Args& args) {
   const auto& params = From(args.executable)->program->params;
   args.num_parameters = params.size();
-  args.layouts = Shared(LayoutsOf(params));
+  args.layouts = Shared(LayoutsOf(params, From(args.executable)->param_layouts));
   return {};
 }
 

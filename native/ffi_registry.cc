@@ -154,7 +154,10 @@ bool FindType(int64_t id, void (**deleter)(void*)) {
 Result<FfiHandler> FindHandler(const std::string& name) {
   Registry& r = TheRegistry();
   std::lock_guard lock(r.mutex);
-  if (auto found = r.handlers.find({"cpu", name}); found != r.handlers.end()) return found->second;
+  // "xla_cpu": what is registered for XLA's own CPU platform serves ours, too, unless somebody says otherwise by name.
+  for (const char* platform : {"cpu", "xla_cpu"}) {
+    if (auto found = r.handlers.find({platform, name}); found != r.handlers.end()) return found->second;
+  }
   std::vector<std::pair<size_t, std::string>> near;
   size_t total = 0;
   for (const auto& [key, handler] : r.handlers) {

@@ -52,6 +52,14 @@ Status Launch::CheckArgument(size_t index, const Buffer* buffer) const {
                            ShapeText(expected.dtype, expected.dims.data(), expected.dims.size()) + ", got " +
                            buffer->TypeText());
   }
+  const Layout layout = executable_->executable->param_layouts[index];
+  if (buffer->layout != layout) [[unlikely]] {
+    const size_t rank = buffer->dims.size();
+    return InvalidArgument(Argument(index) + " of `" + program().name + "` has the layout " +
+                           LayoutText(buffer->layout, rank) + ", the program was compiled for " +
+                           LayoutText(layout, rank) +
+                           "; compile it for the argument's layout, or convert the argument");
+  }
   if (buffer->client.get() != device_->client) [[unlikely]] {
     return InvalidArgument(Argument(index) + " of `" + program().name +
                            "` belongs to another client of this plugin; put the data on a device of the client that "
@@ -200,7 +208,8 @@ Status Launch::WaitForInputs() const {
 
 PJRT_Buffer* Launch::MakeOutput(size_t k, Ref<Contents> contents) const {
   const Shape& shape = program().outputs[k].shape;
-  return NewBuffer(OutputMemory(k), shape.dtype, shape.dims.data(), shape.dims.size(), std::move(contents));
+  return NewBuffer(OutputMemory(k), shape.dtype, shape.dims.data(), shape.dims.size(), std::move(contents),
+                   executable_->executable->output_layouts[k]);
 }
 
 Status Launch::RunInline(PJRT_Buffer** outputs, Ref<Event>* done) {

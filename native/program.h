@@ -28,11 +28,13 @@ struct ExecContext {
 
 struct ParamInfo {
   Shape shape;
+  std::vector<int64_t> layout;  // minor to major; empty for row-major
   std::string memory_kind, sharding;
   int64_t alias;  // -1 not donated, -2 donated, k >= 0 donated into output k
 };
 struct OutputInfo {
   Shape shape;
+  std::vector<int64_t> layout;
   std::string memory_kind, sharding;
 };
 
@@ -46,7 +48,7 @@ class Program {
   virtual ~Program() = default;
 
   // Runs to completion on the calling thread (kernels may spread over the pool). `params[i]` and `outputs[i]` are
-  // addresses of dense row-major data, 64-byte aligned unless they alias host memory (then at least element aligned);
+  // addresses of dense data in the parameters' and outputs' layouts, 64-byte aligned unless they alias host memory (then at least element aligned);
   // `arena` has arena_bytes() bytes at 64-byte alignment. An output may share the address of a parameter that the
   // program donates into it. Thread safe.
   virtual Status Run(void* const* params, void* const* outputs, void* arena, ExecContext& context) const = 0;

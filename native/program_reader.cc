@@ -4,11 +4,13 @@
 #include <cstring>
 #include <limits>
 
+#include "layout.h"
+
 namespace ferrule {
 namespace {
 
 constexpr char kMagic[8] = {'F', 'E', 'R', 'R', 'U', 'L', 'E', '\0'};
-constexpr uint32_t kFormat = 2;
+constexpr uint32_t kFormat = 3;
 constexpr int kMaxDepth = 200;  // of nested attributes and of nested blocks
 constexpr int64_t kMaxBytes = int64_t{1} << 47;
 
@@ -150,6 +152,13 @@ std::vector<T> ProgramReader::GetList() {
   if (count) std::memcpy(list.data(), bytes_.data() + at_, count * sizeof(T));
   at_ += count * sizeof(T);
   return list;
+}
+
+std::vector<int64_t> ProgramReader::GetLayout(const Shape& shape) {
+  auto order = GetList<int64_t>();
+  Check(order.empty() || (order.size() == shape.dims.size() && IsPermutation(order.data(), order.size())),
+        "a layout is not a permutation of the dimensions");
+  return order;
 }
 
 Shape ProgramReader::GetShape() {
@@ -377,20 +386,22 @@ Status ProgramReader::ReadHead(Program* program, ProgramData* data) {
             program->partitions < (1 << 30),
         "the number of replicas or partitions is impossible");
   program->device_assignment = GetList<int64_t>();
-  uint32_t params = GetCount(24);
+  uint32_t params = GetCount(28);
   for (uint32_t i = 0; i < params && error_.empty(); ++i) {
     ParamInfo& param = program->params.emplace_back();
     param.shape = GetShape();
     param.memory_kind = GetString();
     param.sharding = GetString();
     param.alias = Get<int64_t>();
+    param.layout = GetLayout(param.shape);
   }
-  uint32_t outputs = GetCount(16);
+  uint32_t outputs = GetCount(20);
   for (uint32_t i = 0; i < outputs && error_.empty(); ++i) {
     OutputInfo& output = program->outputs.emplace_back();
     output.shape = GetShape();
     output.memory_kind = GetString();
     output.sharding = GetString();
+    output.layout = GetLayout(output.shape);
   }
   for (const ParamInfo& param : program->params)
     Check(param.alias >= -2 && param.alias < static_cast<int64_t>(outputs),

@@ -81,6 +81,7 @@ class ProgramReader {
   template <class T>
   std::vector<T> GetList();
   Shape GetShape();
+  std::vector<int64_t> GetLayout(const Shape& shape);
   Value GetValue(const std::vector<CompiledFn>& functions, int depth);
   Dict GetDict(const std::vector<CompiledFn>& functions, int depth);
   void GetOperands(const ProgramData& data, std::vector<Shape>* shapes, std::vector<uint32_t>* slots);

@@ -20,6 +20,7 @@ from ferrule.passes.match import match
 from ferrule.passes.simplify import simplify
 from ferrule.program import DONATED, NOT_DONATED, PYTHON, SMALL, Output, Param, Program
 from ferrule.stablehlo.importer import import_module
+from ferrule.stablehlo.layouts import asked_layout, unlaid
 from ferrule.stablehlo.legalize import legalize
 from ferrule.stablehlo.options import CompileOptions, parse_options
 from ferrule.stablehlo.reader import read
@@ -94,11 +95,13 @@ def describe(module: Module, main: Function, settings: CompileOptions) -> Progra
             raise InvalidArgument(f"parameter {number} is donated into output {alias}, which does not exist")
         if alias >= 0 and main.body.results[alias].type.nbytes != arg.type.nbytes:  # type: ignore[union-attr]
             alias = DONATED
-        program.params.append(Param(arg.type, int(alias), attrs.get("mhlo.memory_kind", "device")))
-    for value, attrs in zip(main.body.results, result_attrs, strict=True):
+        kind, layout = attrs.get("mhlo.memory_kind", "device"), asked_layout(attrs, f"parameter {number}", arg.type)
+        program.params.append(Param(unlaid(arg.type, layout), int(alias), kind, layout=layout))
+    for number, (value, attrs) in enumerate(zip(main.body.results, result_attrs, strict=True)):
         if not isinstance(value.type, Tensor):
             raise Unsupported(f"a result of the program has type {value.type}", fix="return tensors only")
-        program.outputs.append(Output(value.type, attrs.get("mhlo.memory_kind", "device")))
+        kind, layout = attrs.get("mhlo.memory_kind", "device"), asked_layout(attrs, f"result {number}", value.type)
+        program.outputs.append(Output(unlaid(value.type, layout), kind, layout=layout))
     return program
 
 

@@ -16,9 +16,11 @@ Binary form (little endian; `native/program.cc` reads it; bump FORMAT with any c
     fingerprint            str   hex
     replicas, partitions   i64, i64
     device_assignment      list<i64>   replica-major; empty = portable
-    params                 list of: pjrt dtype u32, dims list<i64>, memory_kind str, sharding bytes, alias i64
+    params                 list of: pjrt dtype u32, dims list<i64>, memory_kind str, sharding bytes, alias i64,
+                           layout list<i64>
                            alias: -1 not donated, -2 donated without a target, k >= 0 donated into output k
-    outputs                list of: pjrt dtype u32, dims list<i64>, memory_kind str, sharding bytes
+                           layout: dimensions from the fastest to the slowest in memory; empty = row-major
+    outputs                list of: pjrt dtype u32, dims list<i64>, memory_kind str, sharding bytes, layout list<i64>
     flags                  u32: 1 = small (may run on the caller's thread), 2 = calls back into Python
     cost                   list of: str, f64         (flops, "bytes accessed", …)
     arena_bytes            i64   temporaries: one allocation per execution
@@ -63,7 +65,7 @@ from ferrule.errors import FailedPrecondition, InvalidArgument
 from ferrule.ir.types import BY_NUMPY, BY_PJRT, DType, Tensor
 
 MAGIC = b"FERRULE\0"
-FORMAT = 2
+FORMAT = 3
 PARAM, OUTPUT, CONSTANT, ARENA = 0, 1, 2, 3
 NOT_DONATED, DONATED = -1, -2
 SMALL, PYTHON = 1, 2
@@ -141,6 +143,7 @@ class Param:
     alias: int = NOT_DONATED
     memory_kind: str = "device"
     sharding: bytes = b""
+    layout: tuple[int, ...] = ()
 
 
 @dataclass
@@ -148,6 +151,7 @@ class Output:
     type: Tensor
     memory_kind: str = "device"
     sharding: bytes = b""
+    layout: tuple[int, ...] = ()
 
 
 @dataclass
@@ -198,9 +202,10 @@ class Program:
     def __str__(self) -> str:
         lines = [f"program {self.name} target={self.target} arena={self.arena_bytes} constants={len(self.constants)}"]
         for i, p in enumerate(self.params):
-            lines.append(f"  param {i}: {p.type}" + ("" if p.alias == NOT_DONATED else f" donated({p.alias})"))
+            donated = "" if p.alias == NOT_DONATED else f" donated({p.alias})"
+            lines.append(f"  param {i}: {p.type}{_layout(p.layout)}{donated}")
         for i, o in enumerate(self.outputs):
-            lines.append(f"  output {i}: {o.type}")
+            lines.append(f"  output {i}: {o.type}{_layout(o.layout)}")
         for number, steps in enumerate(self.blocks):
             lines.append(f"  block {number}:")
             lines += [f"    {self._step(step)}" for step in steps]
@@ -225,6 +230,10 @@ class Program:
                 ins = ", ".join(f"{self._slot(s)}:{t}" for s, t in operands)
                 outs = ", ".join(f"{self._slot(s)}:{t}" for s, t in results)
                 return f"call {'ffi ' if ffi else ''}{target}({ins}) -> ({outs}) {attrs}"
+
+
+def _layout(layout: tuple[int, ...]) -> str:
+    return f" layout {{{','.join(map(str, layout))}}}" if layout else ""
 
 
 class _Writer:
@@ -325,11 +334,13 @@ class _Writer:
             self.put_str(param.memory_kind)
             self.put_bytes(param.sharding)
             self.put("q", param.alias)
+            self.ints(param.layout)
         self.put("I", len(p.outputs))
         for output in p.outputs:
             self.put_type(output.type)
             self.put_str(output.memory_kind)
             self.put_bytes(output.sharding)
+            self.ints(output.layout)
         self.put("II", p.flags, len(p.cost))
         for key, number in p.cost.items():
             self.put_str(key)
@@ -448,9 +459,9 @@ class _Reader:
         p.device_assignment = self.ints()
         for _ in range(self.get("I")):
             type, kind, sharding = self.get_type(), self.get_str(), self.get_bytes()
-            p.params.append(Param(type, self.get("q"), kind, sharding))
+            p.params.append(Param(type, self.get("q"), kind, sharding, self.ints()))
         for _ in range(self.get("I")):
-            p.outputs.append(Output(self.get_type(), self.get_str(), self.get_bytes()))
+            p.outputs.append(Output(self.get_type(), self.get_str(), self.get_bytes(), self.ints()))
         p.flags, count = self.get("II")
         p.cost = {self.get_str(): self.get("d") for _ in range(count)}
         p.arena_bytes = self.get("q")

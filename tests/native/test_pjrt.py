@@ -382,9 +382,13 @@ def test_bad_host_buffers(host: Host) -> None:
     assert "1 strides for 2" in message(host.table, name, dims=[1, 1], num_dims=2, **strides, **values)
     assert "neither" in message(host.table, name, **{**values, "memory": None})
     assert "`data` is null" in message(host.table, name, dims=[1], num_dims=1, **{**values, "data": None})
-    order = make("PJRT_Buffer_MemoryLayout_Tiled", minor_to_major=[0, 1], minor_to_major_size=2)
-    layout = make("PJRT_Buffer_MemoryLayout", type=0, tiled=order)
-    shape = {"dims": [2, 2], "num_dims": 2, "device_layout": layout}
+    for orders in ([0, 0], [0, 2], [0]):
+        order = make("PJRT_Buffer_MemoryLayout_Tiled", minor_to_major=orders, minor_to_major_size=len(orders))
+        layout = make("PJRT_Buffer_MemoryLayout", type=0, tiled=order)
+        shape = {"dims": [2, 2], "num_dims": 2, "device_layout": layout}
+        assert "not a permutation" in message(host.table, name, **shape, **values)
+    strides = make("PJRT_Buffer_MemoryLayout_Strides", byte_strides=[4, 8], num_byte_strides=2)
+    shape["device_layout"] = make("PJRT_Buffer_MemoryLayout", type=1, strides=strides)
     assert "row-major" in message(host.table, name, "UNIMPLEMENTED", **shape, **values)
 
 

@@ -17,7 +17,7 @@ from ferrule.errors import InvalidArgument, Unsupported
 from ferrule.ir import Block, Function, Loc, Module, Op, Tensor, Token, Type, Value
 from ferrule.ir.types import i1
 from ferrule.stablehlo.check import check
-from ferrule.stablehlo.layouts import row_major_call
+from ferrule.stablehlo.layouts import asked_layout, laid, lay, row_major_call, unlay
 from ferrule.stablehlo.sdy import Mesh, MeshGroups, Sharding
 from ferrule.stablehlo.tuples import flatten_tuples, has_tuples
 
@@ -50,8 +50,7 @@ def import_module(module: Module) -> Module:
     if partitions > 1:
         _require_replicated(module, main, partitions)
     work = _Importer(module, partitions, replicas)
-    body = Block(_border(a.type) for a in main.body.args)
-    env: Env = dict(zip(main.body.args, body.args, strict=True))
+    body, env = _entry(main)
     for old in main.body.args:
         if isinstance(old.type, Token):
             env[old] = body.add("create_token", [], [Token()]).result
@@ -64,9 +63,28 @@ def import_module(module: Module) -> Module:
         if isinstance(value.type, Token):
             attrs = {"value": np.zeros(_TOKEN.shape, np.bool_)}
             body.results[i] = body.add("constant", [], [_TOKEN], attrs).result
+    for i, attrs in enumerate(main.result_attrs):
+        if layout := asked_layout(attrs, f"result {i}", body.results[i].type):
+            body.results[i] = lay(body.results[i], layout, body)
     check(body)
     function = Function("main", body, main.arg_attrs, main.result_attrs, main.visibility)
     return Module({"main": function}, module.attrs, module.name, module.producer, module.meshes)
+
+
+def _entry(main: Function) -> tuple[Block, Env]:
+    """The new body, whose parameters have the shapes in which they lie in memory, and what stands for the old ones."""
+    types: list[Type] = []
+    layouts = {}
+    for i, old in enumerate(main.body.args):
+        type = _border(old.type)
+        if layout := asked_layout(main.arg_attrs[i] if main.arg_attrs else {}, f"parameter {i}", type):
+            layouts[i] = layout
+        types.append(laid(type, layout) if layout else type)
+    body = Block(types)
+    env: Env = dict(zip(main.body.args, body.args, strict=True))
+    for i, layout in layouts.items():
+        env[main.body.args[i]] = unlay(body.args[i], layout, body)
+    return body, env
 
 
 def _border(type: Type) -> Type:

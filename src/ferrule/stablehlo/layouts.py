@@ -1,4 +1,7 @@
-"""Custom calls that want other than row-major operands or results.
+"""Layouts other than row-major: of a program's parameters and results, and of a custom call's operands and results.
+
+A parameter that lies in memory column by column is, to the compiler, a row-major array of the transposed shape, and a
+transpose follows; a result is transposed before it is returned. So a layout costs what a transpose costs.
 
 LAPACK calls from JAX, for example, want matrices column by column. A transpose before the call brings the bytes into
 the order that it wants, and a reshape gives the value its logical shape back, which is the shape that the callee is
@@ -7,10 +10,11 @@ told. Results go the other way. The layouts stay on the op: they say in which or
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
-from ferrule.errors import InvalidArgument
+from ferrule.errors import InvalidArgument, Unsupported
 from ferrule.ir import Block, Loc, Op, Tensor, Type, Value
 
 Layout = tuple[int, ...]
@@ -18,6 +22,51 @@ Layout = tuple[int, ...]
 
 def _is_row_major(layout: Layout) -> bool:
     return all(d == len(layout) - 1 - i for i, d in enumerate(layout))
+
+
+def asked_layout(attrs: dict[str, Any], what: str, type: Type) -> Layout:
+    """The layout that `mhlo.layout_mode` asks for; empty for row-major, and where the compiler may choose."""
+    mode = attrs.get("mhlo.layout_mode", "default")
+    if mode in ("default", "auto", ""):
+        return ()
+    plain = re.fullmatch(r"\{([\d,]*)\}", mode)
+    if plain is None:
+        raise Unsupported(
+            f"the layout {mode} of {what}",
+            why="arrays are dense; tiles and packed elements are not supported",
+            fix="ask for an order of the dimensions only: jax.experimental.layout.Layout(major_to_minor=…)",
+        )
+    layout = tuple(int(d) for d in plain[1].split(",") if d)
+    rank = len(type.shape) if isinstance(type, Tensor) else 0
+    if sorted(layout) != list(range(rank)):
+        raise InvalidArgument(f"the layout {mode} of {what} does not fit {type}")
+    return () if _is_row_major(layout) else layout
+
+
+def laid(type: Type, layout: Layout) -> Tensor:
+    """The shape of an array as it lies in memory."""
+    assert isinstance(type, Tensor)
+    return Tensor(tuple(type.shape[d] for d in reversed(layout)), type.dtype)
+
+
+def unlaid(type: Type, layout: Layout) -> Tensor:
+    """The shape of an array that lies in memory as `type`."""
+    assert isinstance(type, Tensor)
+    sizes = dict(zip(reversed(layout), type.shape, strict=True)) if layout else {}
+    return Tensor(tuple(sizes[d] for d in range(len(type.shape))), type.dtype) if layout else type
+
+
+def lay(value: Value, layout: Layout, out: Block) -> Value:
+    """The value as it is to lie in memory."""
+    order = tuple(reversed(layout))
+    return out.add("transpose", [value], laid(value.type, layout), {"permutation": order}).result
+
+
+def unlay(value: Value, layout: Layout, out: Block) -> Value:
+    """The value that lies in memory as `value`."""
+    order = tuple(reversed(layout))
+    back = tuple(order.index(d) for d in range(len(order)))
+    return out.add("transpose", [value], unlaid(value.type, layout), {"permutation": back}).result
 
 
 def _check(op: Op, key: str, values: Sequence[Value]) -> list[Layout]:
