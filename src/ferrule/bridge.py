@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from math import prod
 
 import numpy as np
@@ -39,7 +41,25 @@ def compile(code: bytes, format: str, options: bytes, target: str) -> bytes:
     """Compiles a program as PJRT hands it over; returns the serialized program."""
     from ferrule.pipeline import compile_program
 
-    return compile_program(code, format, options, target).serialize()
+    with _no_cycles_left():
+        return compile_program(code, format, options, target).serialize()
+
+
+@contextmanager
+def _no_cycles_left() -> Iterator[None]:
+    """A graph's ops and values refer to each other, so only the garbage collector frees it.
+
+    It is off during a compile, which keeps what the compile makes among the young objects, and frees these at the end:
+    that is quick, and nothing is left for a collection in the middle of the user's program.
+    """
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+        gc.collect(0)
 
 
 def host_callback(id: int, operands: Sequence[RawBuffer], results: Sequence[RawBuffer]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 from typing import Any
 
@@ -132,3 +133,17 @@ def test_functions_of_open_shapes(device: jax.Device, f: Any) -> None:
     exported = jax.export.export(jax.jit(f))(spec)
     x = np.linspace(0.1, 0.9, 6, dtype=np.float32).reshape(3, 2)
     np.testing.assert_allclose(jax.jit(exported.call)(x), f(x), rtol=1e-5)
+
+
+def test_a_compile_leaves_nothing_to_collect(device: jax.Device) -> None:
+    """The compiler's graphs refer to themselves: hundreds of objects waited for the garbage collector."""
+    jax.jit(jnp.cos)(1.0)  # what is made once
+    gc.collect()
+    debug = gc.get_debug()
+    try:
+        jax.jit(lambda x: jnp.tanh(x @ x).sum())(jnp.zeros((3, 3))).block_until_ready()
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        assert gc.collect() == 0, gc.garbage
+    finally:
+        gc.set_debug(debug)
+        gc.garbage.clear()
