@@ -146,3 +146,11 @@ def test_results_without_elements_are_constants():
 
     slim = simplify(graph(empty, np.zeros((0, 4), np.float32)))
     assert {op.name for op in slim.ops} == {"constant"}
+
+
+def test_loops_do_not_carry_what_has_no_elements():
+    def grow(x, n):
+        return jax.lax.fori_loop(0, n, lambda i, c: (c[0] * 2, c[1] + i), (x, n))
+
+    (loop,) = (op for op in simplify(graph(grow, np.zeros((0, 4), np.float32), np.int32(3))).ops if op.name == "while")
+    assert all(v.type.size for v in loop.operands)

@@ -65,8 +65,19 @@ class _Sweep:
         self.seen: dict[Block, dict[Any, list[Value]]] = {}
 
     def rule(self, out: Block, op: Op, operands: list[Value]) -> Sequence[Value] | None:
-        if any(map(_is_empty, op.results)) and op.name != "constant" and not has_effects(op):
-            return self._empty_results(out, op, operands)
+        empty = [_is_empty(r) for r in op.results]
+        if not any(empty) or op.name == "constant" or has_effects(op):
+            return self._rule(out, op, operands)
+        # A result without elements is known. An op that has no other need not run: LAPACK aborts on empty matrices.
+        if all(empty):
+            self.count += 1
+            return [_nothing(out, r, op) for r in op.results]
+        new = self._rule(out, op, operands)
+        if new is None:
+            new = out.add(op.name, operands, [r.type for r in op.results], op.attrs, op.regions, op.loc).results
+        return [_nothing(out, r, op) if none else r for r, none in zip(new, empty, strict=True)]
+
+    def _rule(self, out: Block, op: Op, operands: list[Value]) -> Sequence[Value] | None:
         if op.name == "while":
             return self._invariant_carries(out, op, operands)
         if op.name in ("case", "if"):
@@ -88,19 +99,10 @@ class _Sweep:
         table[key] = out.add(op.name, operands, [r.type for r in op.results], op.attrs, (), op.loc).results
         return table[key]
 
-    def _empty_results(self, out: Block, op: Op, operands: list[Value]) -> Sequence[Value]:
-        """A result without elements is known. An op that has no other need not run: LAPACK aborts on empty matrices."""
-        if all(map(_is_empty, op.results)):
-            self.count += 1
-            results = op.results
-        else:
-            results = out.add(op.name, operands, [r.type for r in op.results], op.attrs, op.regions, op.loc).results
-        return [_nothing(out, r, op) if _is_empty(r) else r for r in results]
-
     def _invariant_carries(self, out: Block, op: Op, operands: list[Value]) -> Sequence[Value] | None:
         """A value that a loop only hands on is not carried: the body reads the outer value instead."""
         cond, body = op.regions
-        fixed = {i for i, arg in enumerate(body.args) if body.results[i] is arg}
+        fixed = {i for i, arg in enumerate(body.args) if body.results[i] is arg or _is_empty(arg)}
         if not fixed:
             return None
         self.count += 1
