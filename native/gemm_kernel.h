@@ -140,6 +140,9 @@ void Pack(const T* x, int64_t x_w, int64_t x_k, int64_t width, int64_t k, T* pan
   }
 }
 
+// So many products are added up before their sum joins the total: one long run of additions would lose digits.
+constexpr int64_t kRun = 256;
+
 // y[0..n) = sum over p of x[p * x_stride] * B[p][0..n), B's columns adjacent: a row vector times a matrix.
 template <class T>
 void RowTimesMatrix(int64_t k, int64_t n, const T* x, int64_t x_stride, const T* b, int64_t b_row, T* y) {
@@ -148,25 +151,42 @@ void RowTimesMatrix(int64_t k, int64_t n, const T* x, int64_t x_stride, const T*
   constexpr int kLanes = kBytes / sizeof(T), kVectors = 8;
   int64_t j = 0;
   for (; j + kVectors * kLanes <= n; j += kVectors * kLanes) {
-    V sum[kVectors] = {};
-    for (int64_t p = 0; p < k; ++p) {
-      const T* row = b + p * b_row + j;
-      T left = x[p * x_stride];
+    V total[kVectors] = {};
+    for (int64_t from = 0; from < k; from += kRun) {
+      V sum[kVectors] = {};
+      for (int64_t p = from, to = k - from < kRun ? k : from + kRun; p < to; ++p) {
+        const T* row = b + p * b_row + j;
+        T left = x[p * x_stride];
 #pragma GCC unroll 8
-      for (int v = 0; v < kVectors; ++v) sum[v] += left * *reinterpret_cast<const U*>(row + v * kLanes);
+        for (int v = 0; v < kVectors; ++v) sum[v] += left * *reinterpret_cast<const U*>(row + v * kLanes);
+      }
+#pragma GCC unroll 8
+      for (int v = 0; v < kVectors; ++v) total[v] += sum[v];
     }
 #pragma GCC unroll 8
-    for (int v = 0; v < kVectors; ++v) *reinterpret_cast<U*>(y + j + v * kLanes) = sum[v];
+    for (int v = 0; v < kVectors; ++v) *reinterpret_cast<U*>(y + j + v * kLanes) = total[v];
   }
   for (; j + kLanes <= n; j += kLanes) {
-    V sum = {};
-    for (int64_t p = 0; p < k; ++p) sum += x[p * x_stride] * *reinterpret_cast<const U*>(b + p * b_row + j);
-    *reinterpret_cast<U*>(y + j) = sum;
+    V total = {};
+    for (int64_t from = 0; from < k; from += kRun) {
+      V sum = {};
+      for (int64_t p = from, to = k - from < kRun ? k : from + kRun; p < to; ++p) {
+        sum += x[p * x_stride] * *reinterpret_cast<const U*>(b + p * b_row + j);
+      }
+      total += sum;
+    }
+    *reinterpret_cast<U*>(y + j) = total;
   }
   for (; j < n; ++j) {
-    T sum = 0;
-    for (int64_t p = 0; p < k; ++p) sum += x[p * x_stride] * b[p * b_row + j];
-    y[j] = sum;
+    T total = 0;
+    for (int64_t from = 0; from < k; from += kRun) {
+      T sum = 0;
+      for (int64_t p = from, to = k - from < kRun ? k : from + kRun; p < to; ++p) {
+        sum += x[p * x_stride] * b[p * b_row + j];
+      }
+      total += sum;
+    }
+    y[j] = total;
   }
 }
 
@@ -176,37 +196,47 @@ void RowTimesColumns(int64_t k, int64_t n, const T* x, const T* b, int64_t b_col
   using V = typename VectorOf<T>::type;
   using U = typename VectorOf<T>::unaligned;
   constexpr int kLanes = kBytes / sizeof(T), kColumns = 4;
-  auto total = [](V s) {
+  constexpr int64_t kStep = 2 * kLanes, kPart = kRun * kStep;
+  auto added = [](V s) {
     T sum = 0;
     for (int l = 0; l < kLanes; ++l) sum += s[l];
     return sum;
   };
-  int64_t whole = k - k % (2 * kLanes), j = 0;
+  int64_t whole = k - k % kStep, j = 0;
   for (; j + kColumns <= n; j += kColumns) {
-    V sum[kColumns][2] = {};
+    V total[kColumns] = {};
     const T* column = b + j * b_col;
-    for (int64_t p = 0; p < whole; p += 2 * kLanes) {
-      V left0 = *reinterpret_cast<const U*>(x + p), left1 = *reinterpret_cast<const U*>(x + p + kLanes);
+    for (int64_t from = 0; from < whole; from += kPart) {
+      V sum[kColumns][2] = {};
+      for (int64_t p = from, to = whole - from < kPart ? whole : from + kPart; p < to; p += kStep) {
+        V left0 = *reinterpret_cast<const U*>(x + p), left1 = *reinterpret_cast<const U*>(x + p + kLanes);
 #pragma GCC unroll 4
-      for (int c = 0; c < kColumns; ++c) {
-        sum[c][0] += left0 * *reinterpret_cast<const U*>(column + c * b_col + p);
-        sum[c][1] += left1 * *reinterpret_cast<const U*>(column + c * b_col + p + kLanes);
+        for (int c = 0; c < kColumns; ++c) {
+          sum[c][0] += left0 * *reinterpret_cast<const U*>(column + c * b_col + p);
+          sum[c][1] += left1 * *reinterpret_cast<const U*>(column + c * b_col + p + kLanes);
+        }
       }
+#pragma GCC unroll 4
+      for (int c = 0; c < kColumns; ++c) total[c] += sum[c][0] + sum[c][1];
     }
     for (int c = 0; c < kColumns; ++c) {
-      T tail = total(sum[c][0] + sum[c][1]);
+      T tail = added(total[c]);
       for (int64_t p = whole; p < k; ++p) tail += x[p] * column[c * b_col + p];
       y[(j + c) * y_stride] = tail;
     }
   }
   for (; j < n; ++j) {
-    V sum0 = {}, sum1 = {};
+    V total = {};
     const T* column = b + j * b_col;
-    for (int64_t p = 0; p < whole; p += 2 * kLanes) {
-      sum0 += *reinterpret_cast<const U*>(x + p) * *reinterpret_cast<const U*>(column + p);
-      sum1 += *reinterpret_cast<const U*>(x + p + kLanes) * *reinterpret_cast<const U*>(column + p + kLanes);
+    for (int64_t from = 0; from < whole; from += kPart) {
+      V sum0 = {}, sum1 = {};
+      for (int64_t p = from, to = whole - from < kPart ? whole : from + kPart; p < to; p += kStep) {
+        sum0 += *reinterpret_cast<const U*>(x + p) * *reinterpret_cast<const U*>(column + p);
+        sum1 += *reinterpret_cast<const U*>(x + p + kLanes) * *reinterpret_cast<const U*>(column + p + kLanes);
+      }
+      total += sum0 + sum1;
     }
-    T tail = total(sum0 + sum1);
+    T tail = added(total);
     for (int64_t p = whole; p < k; ++p) tail += x[p] * column[p];
     y[j * y_stride] = tail;
   }
