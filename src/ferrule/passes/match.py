@@ -56,6 +56,8 @@ def strides_of(shape: Sequence[int]) -> tuple[int, ...]:
 def _join(dims: Sequence[int], shape: Sequence[int], strides: Sequence[int]) -> tuple[int, int] | None:
     """Size and stride of the dimensions read as one (first slowest), or None when no single stride walks them."""
     size, stride = 1, 0
+    if any(shape[d] == 0 for d in dims):
+        return 0, 1
     for d in reversed(dims):
         if shape[d] == 1:
             continue

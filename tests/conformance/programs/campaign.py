@@ -16,7 +16,8 @@ from typing import Any
 import jaxlib
 from artifact import warm
 from case import load
-from trial import FINDINGS, Bench
+from generate import PROFILES
+from trial import FINDINGS, Bench, Record
 
 from ferrule.native import library_path
 from ferrule.version import VERSION
@@ -27,6 +28,7 @@ def main(arguments: list[str] | None = None, description: str | None = None) -> 
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=100, help="how many programs (default 100)")
     parser.add_argument("--seed", type=int, default=0, help="the first seed (default 0)")
+    parser.add_argument("--profile", choices=PROFILES, default="plain", help="what is drawn (default plain)")
     parser.add_argument("--library", help="a PJRT library (default: libferrule.so)")
     parser.add_argument("--jobs", type=int, default=2, help="processes (default 2)")
     parser.add_argument("--resume", type=Path, help="a file of results: seeds that went well there are not run again")
@@ -105,7 +107,10 @@ def _job(seeds: list[int], options: argparse.Namespace, write: int) -> None:
     try:
         with os.fdopen(write, "w") as out:
             for seed in seeds:
-                record, _ = bench.run(seed)
+                try:
+                    record, _ = bench.run((seed, options.profile))
+                except Exception as error:
+                    record = Record(seed, state="unjudged", cause="judge", detail=f"{type(error).__name__}: {error}")
                 out.write(json.dumps(record.json()) + "\n")
                 out.flush()
         status = 0
@@ -125,7 +130,8 @@ def summarize(records: list[dict[str, Any]], options: argparse.Namespace, second
     return {
         "date": datetime.now(UTC).date().isoformat(),
         "versions": {"ferrule": VERSION, "jaxlib": jaxlib.__version__, "python": platform.python_version()},
-        "command": f"run.py --count {options.count} --seed {options.seed}",
+        "command": f"run.py --count {options.count} --seed {options.seed} --profile {options.profile}",
+        "profile": options.profile,
         "seeds": [options.seed, options.seed + options.count - 1],
         "programs": len(records),
         "by_kind": dict(Counter(r["kind"].split()[0] if r["kind"] else "none" for r in records)),
@@ -169,7 +175,7 @@ def _shrink(records: list[dict[str, Any]], options: argparse.Namespace) -> None:
 
     bench = Bench(options.library, options.limit)
     for entry in records:
-        record, case = bench.run(entry["seed"])
+        record, case = bench.run((entry["seed"], options.profile))
         if case is None or record.state not in FINDINGS:
             print(f"seed {entry['seed']} does not fail again")
             continue

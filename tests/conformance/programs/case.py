@@ -83,6 +83,10 @@ class _Text(Writer):
         self.prefix = "v"
 
     def op(self, op: Op) -> str:
+        if op.name in ("composite", "einsum"):
+            return self._named(op)
+        if op.name == "get_tuple_element":
+            return super().op(op).replace(" : i64}", " : i32}")
         if op.name != "func.call":
             return super().op(op)
         types = ", ".join(str(v.type) for v in op.operands)
@@ -94,6 +98,14 @@ class _Text(Writer):
             left = f"{base}:{len(op.results)}"
         operands = ", ".join(self(v) for v in op.operands)
         return f"{left} = func.call @{op.attrs['callee']}({operands}) : ({types}) -> ({outs})"
+
+    def _named(self, op: Op) -> str:
+        """Ops whose attributes are strings and symbols."""
+        attrs = {k: f"@{v}" if k == "decomposition" else f'"{v}"' for k, v in op.attrs.items()}
+        types = ", ".join(str(v.type) for v in op.operands)
+        operands = ", ".join(self(v) for v in op.operands)
+        text = ", ".join(f"{k} = {v}" for k, v in attrs.items())
+        return f'{self(op.result)} = "stablehlo.{op.name}"({operands}) {{{text}}} : ({types}) -> {op.result.type}'
 
     def function(self, name: str, block: Block, notes: Sequence[str] = (), private: bool = True) -> str:
         marks = notes or [""] * len(block.args)

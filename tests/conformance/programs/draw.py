@@ -32,7 +32,11 @@ WEIGHTS = {
 LETTERS = {"bool": "b", "int": "i", "uint": "u", "float": "f", "complex": "c"}
 _DIMS = (1, 1, 2, 2, 3, 3, 4, 5, 7, 8, 11, 13, 16, 17, 19, 31, 32, 33)
 _LONG = (64, 67, 100, 129, 255, 300, 513, 1000)
-MAX_ELEMENTS = 2048
+# What only the profile `odd` draws.
+ODD_WEIGHTS = {"f4E2M1FN": 3, "f8E8M0FNU": 1}
+# The most elements of a value and the most multiplications of an op: plain programs are for the reference interpreter,
+# which does a third of a million steps per second; large ones reach threads, tiles and library calls.
+LIMITS = ((2048, 20_000), (60_000, 4_000_000))
 
 Maker = Callable[["Draw"], object]
 
@@ -73,8 +77,10 @@ class Impossible(Exception):
 class Draw:
     """One program under construction. All randomness comes from the seed."""
 
-    def __init__(self, seed: int) -> None:
-        self.seed = seed
+    def __init__(self, seed: int, profile: str = "plain") -> None:
+        self.seed, self.profile = seed, profile
+        self.most, self.work = LIMITS[profile == "large"]
+        self.weights = {**WEIGHTS, **ODD_WEIGHTS} if profile == "odd" else WEIGHTS
         self.rng = random.Random(seed)
         self.numpy = np.random.default_rng(seed)
         self.body = Block()
@@ -105,16 +111,21 @@ class Draw:
         return self.sample(items, len(items))
 
     def dtype(self, letters: str = "biufc", narrowest: int = 0) -> DType:
-        found = [d for d in DTYPES.values() if d.name in WEIGHTS and LETTERS[d.kind] in letters and d.bits >= narrowest]
-        return self.rng.choices(found, [WEIGHTS[d.name] for d in found])[0]
+        found = [
+            d for d in DTYPES.values() if d.name in self.weights and LETTERS[d.kind] in letters and d.bits >= narrowest
+        ]
+        return self.rng.choices(found, [self.weights[d.name] for d in found])[0]
 
-    def dim(self, limit: int = MAX_ELEMENTS, zero: float = 0.015) -> int:
+    def dim(self, limit: int, zero: float = 0.015) -> int:
         if self.chance(zero):
             return 0
-        fits = [d for d in (_LONG if self.chance(0.08) else _DIMS) if d <= limit] or [1]
+        fits = [
+            d for d in (_LONG if self.chance(0.5 if self.profile == "large" else 0.08) else _DIMS) if d <= limit
+        ] or [1]
         return self.pick(fits)
 
-    def shape(self, low: int = 0, high: int = 4, size: int = MAX_ELEMENTS, zero: float = 0.015) -> tuple[int, ...]:
+    def shape(self, low: int = 0, high: int = 4, size: int = 0, zero: float = 0.015) -> tuple[int, ...]:
+        size = size or self.most
         rank = min(high, max(low, self.rng.choices((0, 1, 2, 3, 4, 5), (10, 25, 35, 18, 9, 3))[0]))
         dims: list[int] = []
         for _ in range(rank):

@@ -9,9 +9,6 @@ from draw import Draw, maker
 from ferrule.ir import ConvDims, DotDims, Tensor, Value
 from ferrule.ir.types import DTYPES
 
-# The most multiplications of one op: the reference interpreter does a third of a million per second.
-MAX_WORK = 20_000
-
 
 @maker("dot_general", group="product", weight=3.0)
 def dot_general(g: Draw) -> Value:
@@ -25,8 +22,8 @@ def dot_general(g: Draw) -> Value:
     if g.chance(0.6):
         batch.sort()
         contract.sort()
-    budget = max(1, MAX_WORK // max(1, prod(s for s in x.shape if s)))
-    free = [g.dim(max(1, min(budget, 40))) for _ in range(g.int(0, 2))]
+    budget = max(1, g.work // max(1, prod(s for s in x.shape if s)))
+    free = [g.dim(max(1, min(budget, 40 if g.profile != "large" else 300))) for _ in range(g.int(0, 2))]
     while prod(f for f in free if f) > budget:
         free.pop()
     # the other operand's dimensions: which of its own each one is

@@ -164,7 +164,7 @@ def reduce_window(g: Draw) -> Value | list[Value]:
                 low = -min(1, x.shape[d])
             padding[d] = (low, high)
     shape = tuple(window_size(s, window[d], strides[d], base[d], spread[d], *padding[d]) for d, s in enumerate(x.shape))
-    if prod(shape) * prod(window) > 40_000:
+    if prod(shape) * prod(window) > 2 * g.work:
         return reduce(g)
     attrs = {"window_dimensions": tuple(window), "window_strides": tuple(strides), "base_dilations": tuple(base)}
     attrs |= {"window_dilations": tuple(spread), "padding": tuple(padding)}

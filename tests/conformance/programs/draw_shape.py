@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 
 import numpy as np
-from draw import MAX_ELEMENTS, Draw, maker
+from draw import Draw, maker
 
 from ferrule.ir import Tensor, Value
 from ferrule.ir.types import DTYPES, DType
@@ -22,7 +22,7 @@ def broadcast_in_dim(g: Draw) -> Value:
     if g.chance(0.75):
         dims.sort()
     shape = [0] * rank
-    left = MAX_ELEMENTS // max(1, prod(s for s in x.shape if s))
+    left = g.most // max(1, prod(s for s in x.shape if s))
     for d in range(rank):
         if d in dims:
             size = x.shape[dims.index(d)]
@@ -39,7 +39,7 @@ def broadcast_in_dim(g: Draw) -> Value:
 def broadcast(g: Draw) -> Value:
     """The old spelling: new leading dimensions."""
     x = g.operand(high=3)
-    sizes = g.shape(0, 2, MAX_ELEMENTS // max(1, x.type.size))
+    sizes = g.shape(0, 2, max(1, g.most // max(1, x.type.size)))
     return g.add("broadcast", [x], Tensor((*sizes, *x.shape), x.dtype), {"broadcast_sizes": sizes})
 
 
@@ -47,7 +47,7 @@ def factored(g: Draw, size: int, rank: int) -> tuple[int, ...]:
     """A random shape with this many elements."""
     dims = [1] * rank
     if not size:
-        dims = [g.dim(zero=0) for _ in range(rank)]
+        dims = [g.dim(g.most, zero=0) for _ in range(rank)]
         dims[g.int(0, rank - 1)] = 0
         return tuple(dims)
     factor = 2
@@ -113,7 +113,7 @@ def pad(g: Draw) -> Value:
     """Outside, between, and negative, which crops."""
     x = g.operand(low=0 if g.chance(0.05) else 1)
     low, high, inner, shape = [], [], [], []
-    left = MAX_ELEMENTS // max(1, x.type.size)
+    left = g.most // max(1, x.type.size)
     for size in x.shape:
         between = g.int(0, 2) if g.chance(0.2) else 0
         full = size + max(0, size - 1) * between
@@ -145,7 +145,7 @@ def concatenate(g: Draw) -> Value:
         else:
             shape = tuple(g.dim(40) if i == d else s for i, s in enumerate(x.shape))
             parts.append(g.new(Tensor(shape, x.dtype)))
-        if sum(p.type.size for p in parts) > 2 * MAX_ELEMENTS:
+        if sum(p.type.size for p in parts) > 2 * g.most:
             break
     parts = g.shuffled(parts)
     shape = tuple(sum(p.shape[d] for p in parts) if i == d else s for i, s in enumerate(x.shape))

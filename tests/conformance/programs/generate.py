@@ -1,4 +1,8 @@
-"""Seed → program. Odd seeds give graphs, every second even one too; the rest are single ops, all of them in turn."""
+"""Seed → program. Every fourth seed gives a single op, all of them in turn; the others give graphs.
+
+Profiles: `plain` programs are small; `large` ones have larger arrays and products; `odd` ones hold ops that frameworks
+seldom write as well.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,7 @@ import draw_control
 import draw_elementwise
 import draw_index
 import draw_math
+import draw_odd
 import draw_patterns
 import draw_reduce
 import draw_shape
@@ -16,33 +21,37 @@ from draw import ENTRIES, Draw, Entry, Impossible
 
 from ferrule.ir import Tensor, Value
 
-_MODULES = (draw_control, draw_elementwise, draw_index, draw_math, draw_patterns, draw_reduce, draw_shape)
-SINGLE = [e for e in ENTRIES if e.group != "pattern"]
-# No value grows beyond this, so that the reference interpreter needs milliseconds.
-_MAX_BYTES = 1 << 16
+_MODULES = (draw_control, draw_elementwise, draw_index, draw_math, draw_odd, draw_patterns, draw_reduce, draw_shape)
+SINGLE = [e for e in ENTRIES if e.group not in ("pattern", "odd")]
+ODD = [e for e in ENTRIES if e.group == "odd"]
+PROFILES = ("plain", "large", "odd")
 
 
 def _steps(g: Draw, count: int) -> None:
     """Appends a number of random ops; deeper regions hold no more loops."""
-    entries = [e for e in ENTRIES if g.depth < 2 or e.group != "control"]
-    weights = [e.weight for e in entries]
+    left_out = {"control"} if g.depth >= 2 else set()
+    if g.profile != "odd":
+        left_out.add("odd")
+    entries = [e for e in ENTRIES if e.group not in left_out]
+    weights = [5 * e.weight if e.group == "odd" else e.weight for e in entries]
     for _ in range(count):
         entry: Entry = g.rng.choices(entries, weights)[0]
         try:
             entry.make(g)
         except Impossible:
             continue
-        g.pool = [v for v in g.pool if isinstance(v.type, Tensor) and v.type.nbytes <= _MAX_BYTES]
+        g.pool = [v for v in g.pool if isinstance(v.type, Tensor) and v.type.nbytes <= 32 * g.most]
 
 
 draw_control.set_steps(_steps)
 
 
-def generate(seed: int) -> Case:
+def generate(seed: int, profile: str = "plain") -> Case:
     """The program of a seed; always the same."""
-    g = Draw(seed)
+    g = Draw(seed, profile)
     if seed % 4 == 0:
-        entry = SINGLE[seed // 4 % len(SINGLE)]
+        entries = ODD if profile == "odd" else SINGLE
+        entry = entries[seed // 4 % len(entries)]
         for _ in range(20):
             try:
                 entry.make(g)
@@ -54,13 +63,14 @@ def generate(seed: int) -> Case:
         _steps(g, g.int(2, 20) if g.chance(0.5) else g.int(2, 7))
         kind = "graph"
     _finish(g)
-    return _with_donation(g, g.case(kind))
+    return _with_donation(g, g.case(kind if profile == "plain" else f"{profile} {kind}"))
 
 
 def _finish(g: Draw) -> None:
     """Outputs: what nobody uses, and some other values."""
     used = g.body.uses()
     results = [r for op in g.body.ops for r in op.results]
+    results = [v for v in results if isinstance(v.type, Tensor)]
     last = [v for v in results if v not in used]
     others = [v for v in results if v in used]
     chosen: list[Any] = last[-g.int(1, 6) :] if last else []
@@ -86,9 +96,8 @@ def _drop_dead(g: Draw) -> None:
         if len(kept) == len(g.body.ops):
             break
         g.body.ops = kept
-    called = {
-        op.attrs["callee"] for block in (g.body, *g.functions.values()) for op in block.walk() if op.name == "func.call"
-    }
+    ops = [op for block in (g.body, *g.functions.values()) for op in block.walk()]
+    called = {op.attrs.get("callee") or op.attrs.get("decomposition") for op in ops}
     g.functions = {name: body for name, body in g.functions.items() if name in called}
     alive: list[Value] = [a for a in g.body.args if a in used or a in g.body.results]
     if g.chance(0.9):

@@ -16,7 +16,7 @@ from case import Case, constant_text, type_of
 from ferrule.ir import Tensor
 from ferrule.ir.types import DTYPES, DType
 
-UNSUPPORTED = {"cholesky", "rng_bit_generator", "rng"}
+UNSUPPORTED = {"cholesky", "rng_bit_generator", "rng", "torch_index_select", "einsum", "cross-replica-sum"}
 _CHLO = "func.func(chlo-legalize-to-stablehlo)"
 # It refuses `map`, so it runs only where there are such ops.
 _OLD_OPS = "func.func(stablehlo-legalize-deprecated-ops)"
@@ -24,6 +24,9 @@ _OLD = re.compile(r"stablehlo\.(dot|broadcast|torch_index_select|einsum|unary_ei
 
 
 def supported(case: Case) -> bool:
+    """Whether the interpreter is asked. Large programs would take it minutes."""
+    if case.kind.startswith("large"):
+        return False
     return UNSUPPORTED.isdisjoint(case.ops() if not case.source else re.findall(r"stablehlo\.(\w+)", case.source))
 
 

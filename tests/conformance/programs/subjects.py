@@ -65,15 +65,15 @@ def interpreter(limit: float = 30.0) -> Worker:
 
 
 def preparer(limit: float = 30.0) -> Worker:
-    """Seed or case → (case, portable artifact, meaning)."""
+    """(Seed, profile) or case → (case, portable artifact, meaning)."""
 
     def start() -> Serve:
         from artifact import portable
         from condition import meaning
         from generate import generate
 
-        def run(request: int | Case) -> tuple[Any, ...]:
-            case = request if isinstance(request, Case) else generate(request)
+        def run(request: tuple[int, str] | Case) -> tuple[Any, ...]:
+            case = request if isinstance(request, Case) else generate(*request)
             return case, portable(case.text()), meaning(case)
 
         return run

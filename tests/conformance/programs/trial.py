@@ -53,9 +53,9 @@ class Bench:
         for worker in (self.prepare, self.subject, self.truth, self.second):
             worker.stop()
 
-    def run(self, request: int | Case) -> tuple[Record, Case | None]:
-        """Makes (or takes) a program and tries it."""
-        seed = request if isinstance(request, int) else request.seed
+    def run(self, request: tuple[int, str] | Case) -> tuple[Record, Case | None]:
+        """Makes (from a seed and a profile) or takes a program and tries it."""
+        seed = request.seed if isinstance(request, Case) else request[0]
         made = self.prepare(request)
         if made.state != "ok":
             return Record(seed, state="invalid", cause="generator", detail=f"{made.state}: {made.value}"), None
