@@ -11,7 +11,7 @@ from ferrule.ir import Block, ConvDims, DotDims, GatherDims, Op, ScatterDims, Va
 from ferrule.ir.types import BY_NUMPY
 
 CHLO = {"sinh", "cosh", "asin", "acos", "atan", "asinh", "acosh", "atanh", "erf", "erfc", "erf_inv", "square", "mulhi"}
-CHLO |= {"top_k", "lgamma", "digamma", "next_after"}
+CHLO |= {"top_k", "lgamma", "digamma", "next_after", "bessel_i1e"}
 _ENUMS = {
     **{"comparison_direction": "comparison_direction", "compare_type": "comparison_type", "fft_type": "fft_type"},
     **{"transpose_a": "transpose", "rng_algorithm": "rng_algorithm", "rng_distribution": "rng_distribution"},

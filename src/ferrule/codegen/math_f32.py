@@ -11,7 +11,7 @@ from collections.abc import Callable
 from ferrule.codegen import math_wide as wide
 from ferrule.codegen.lanes import Num
 from ferrule.codegen.libm import call_libm
-from ferrule.codegen.math_special import digamma
+from ferrule.codegen.math_special import bessel_i1e, digamma
 from ferrule.codegen.math_wide import any_lane, limit, power_of_two
 
 _LN2_HIGH, _LN2_LOW = 0.693145751953125, 1.42860682e-06
@@ -79,6 +79,16 @@ def _exp_short(x: Num) -> Num:
     tail, n = _exp_parts(x)
     scale = power_of_two(n)
     return scale.fma(tail, scale)
+
+
+def exp2(x: Num) -> Num:
+    x = limit(x, -151.0, 129.0)
+    shifted = x + 12582912.0
+    r = (x - (shifted - 12582912.0)) * wide.LN2
+    n = shifted.raw() - 0x4B400000
+    half = n >> 1
+    first = power_of_two(half)
+    return first.fma((r * r).fma(r.poly(_EXP), r), first) * power_of_two(n - half)
 
 
 def expm1(x: Num) -> Num:
@@ -310,6 +320,8 @@ FORMULAS: dict[str, Formula] = {
     "logistic": logistic,
     "sine": sin,
     "cosine": cos,
+    "exp2": exp2,
+    "bessel_i1e": lambda x: bessel_i1e(x.f64()).f32(),
     "lgamma": lambda x: call_libm("lgamma", x.f64()).f32(),
     "digamma": lambda x: digamma(x.f64(), wide.log, wide.tan).f32(),
     **{f.__name__: f for f in (tan, tanh, sinh, cosh, asin, acos, atan, asinh, acosh, atanh)},

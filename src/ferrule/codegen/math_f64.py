@@ -55,11 +55,15 @@ def _exp_sum(x: Num) -> tuple[Num, Num, Num]:
     n, whole = nearest(x * wide.LOG2_E)
     first = n.fma(-LN2_HIGH, x)
     r = n.fma(-LN2_LOW, first)
-    lost = n.fma(-LN2_LOW, first - r)
+    return *_exp_near(r, n.fma(-LN2_LOW, first - r)), whole
+
+
+def _exp_near(r: Num, lost: Num) -> tuple[Num, Num]:
+    """e^(r + lost) as a sum of two parts, |r| ≤ ln 2 / 2."""
     sum = r + 1.0
     rest = (r * r).fma(r.poly(_EXP), (1.0 - sum) + r + lost)
     value = sum + rest
-    return value, (sum - value) + rest, whole
+    return value, (sum - value) + rest
 
 
 def _scaled(value: Num, n: Num, edge: Num) -> Num:
@@ -75,6 +79,15 @@ def _scaled(value: Num, n: Num, edge: Num) -> Num:
 def exp(x: Num) -> Num:
     value, _, n = _exp_sum(limit(x, -746.0, 710.0))
     return _scaled(value, n, ~(abs(x) < 708.0))
+
+
+def exp2(x: Num) -> Num:
+    small = limit(x, -1080.0, 1030.0)
+    n, whole = nearest(small)
+    r = small - n
+    high = r * wide.LN2
+    value, _ = _exp_near(high, r.fma(wide.LN2, -high) + r * 2.3190468138462996e-17)
+    return _scaled(value, whole, ~(abs(x) < 1020.0))
 
 
 def expm1(x: Num) -> Num:
@@ -254,6 +267,7 @@ FORMULAS: dict[str, Callable[..., Num]] = {
     "rsqrt": rsqrt,
     "square": lambda x: x * x,
     "exponential": exp,
+    "exp2": exp2,
     "exponential_minus_one": expm1,
     "log": log,
     "log_plus_one": log1p,

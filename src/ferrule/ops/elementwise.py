@@ -40,6 +40,14 @@ def _infer_abs(op: Op) -> Sequence[Type]:
     return [Tensor(t.shape, t.dtype.part)]
 
 
+def _infer_short_float(op: Op) -> Sequence[Type]:
+    """What f64 lanes are wide enough for; the others' decomposition is as good."""
+    (t,) = operands(op, 1)
+    kinds(op, "f", t)
+    expect(op, t.dtype.bits <= 32, f"{op.name} of {t.dtype}: only its decomposition is implemented")
+    return [t]
+
+
 def _infer_is_finite(op: Op) -> Sequence[Type]:
     (t,) = operands(op, 1)
     kinds(op, "f", t)
@@ -242,6 +250,15 @@ _math("lgamma", _libm(_lgamma), "f", flops=30)
 _math("digamma", _special("digamma"), "f", flops=30)
 _math("square", np.square, "fc", flops=1)
 
+_math("exp2", np.exp2, "f")
+define(
+    "bessel_i1e",
+    infer=_infer_short_float,
+    evaluate=_map(n.rounded(_special("i1e"))),
+    elementwise=True,
+    flops=30,
+)
+
 # ---- two operands ------------------------------------------------------------------------------------------------
 
 define(
@@ -331,7 +348,7 @@ def _element_unary(s: Scalars, op: Op, a: Lane) -> Lane:
 
 @element("sqrt", "rsqrt", "cbrt", "exponential", "exponential_minus_one", "log", "log_plus_one", "logistic", "sine")
 @element("cosine", "tan", "tanh", "sinh", "cosh", "asin", "acos", "atan", "asinh", "acosh", "atanh", "erf", "erfc")
-@element("erf_inv", "lgamma", "digamma", "square")
+@element("erf_inv", "lgamma", "digamma", "square", "exp2", "bessel_i1e")
 def _element_math(s: Scalars, op: Op, a: Lane) -> Lane:
     from ferrule.codegen import math
 
@@ -399,7 +416,7 @@ _MATH: tuple[str, ...] = (
 )
 _MATH += ("cosine", "tan", "tanh")
 _CHLO = ("sinh", "cosh", "asin", "acos", "atan", "asinh", "acosh", "atanh", "erf", "erfc", "square")
-_SPECIAL = ("erf_inv", "lgamma", "digamma")
+_SPECIAL = ("erf_inv", "lgamma", "digamma", "bessel_i1e")
 _BINARY = {
     **{"add": "biufc", "subtract": "iufc", "multiply": "biufc", "divide": "iufc", "remainder": "iuf"},
     **{"maximum": "biuf", "minimum": "biuf", "power": "iufc", "atan2": "f", "and": "biu", "or": "biu", "xor": "biu"},
@@ -413,6 +430,8 @@ def _cases(name: str, letters: str, count: int) -> Iterable[Sample]:
     for d in dtypes(letters):
         if name in ("erf", "erfc", "next_after", *_SPECIAL) and d.bits < 16:
             continue  # CHLO's own decompositions have no f8, so no program brings it
+        if name == "bessel_i1e" and d.bits > 32:
+            continue
         loose = d.is_complex or (d.is_float and name in (*_MATH, *_CHLO, *_SPECIAL, "power", "atan2"))
         ulps, spread = (4.0 if loose else 0.0), (8.0 if d.is_complex or name in _SPECIAL else 0.0)
         if d.bits < 16 and d.is_float and loose:

@@ -17,7 +17,7 @@ from ferrule.stablehlo.check import MALFORMED
 
 # CHLO ops for which one expression, or one library call, is better than the decomposition.
 NATIVE = {"erf", "erfc", "erf_inv", "acos", "acosh", "asin", "asinh", "atan", "atanh", "sinh", "cosh", "tan"}
-NATIVE |= {"square", "mulhi", "lgamma", "digamma", "next_after", "top_k"}
+NATIVE |= {"square", "mulhi", "lgamma", "digamma", "next_after", "top_k", "bessel_i1e"}
 
 
 def known_natively(name: str) -> bool:
@@ -32,7 +32,8 @@ def known_natively(name: str) -> bool:
 
 def legalize(module: Module) -> Module:
     """Rewrites the module's ops in place and returns it."""
-    native = {f"chlo.{name}" for name in NATIVE if known_natively(name)}
+    # `exp2` is no op of CHLO; Ferrule's rules for JAX name it.
+    native = {f"chlo.{name}" for name in NATIVE if known_natively(name)} | {"ferrule.exp2"}
     for function in module.functions.values():
         _block(function.body, native)
     return module
@@ -59,7 +60,7 @@ def _composite(op: Op, native: set[str]) -> None:
     # Those of sinh and cosh are not: they subtract two exponentials.
     is_complex = any(isinstance(v.type, Tensor) and v.type.dtype.is_complex for v in op.operands)
     if name in native and (not is_complex or name in ("chlo.sinh", "chlo.cosh")):
-        op.name, op.attrs = str(name).removeprefix("chlo."), dict(op.attrs.get("composite_attributes") or {})
+        op.name, op.attrs = str(name).split(".", 1)[1], dict(op.attrs.get("composite_attributes") or {})
         if _well_typed(op):
             return
     op.name, op.attrs, op.regions = "call", {"callee": decomposition}, []
