@@ -257,3 +257,16 @@ def test_complex_power() -> None:
     got = compile_op(op_of("power", [d, d], d), 8)(z, w)
     want = np.power(z.astype(np.complex128), w.astype(np.complex128))
     np.testing.assert_allclose(got, want, rtol=1e-6)
+
+
+@pytest.mark.parametrize("d", [types.f32, types.f64], ids=str)
+@pytest.mark.parametrize(
+    "name", ["log_plus_one", "exponential_minus_one", "sine", "tan", "tanh", "sinh", "asinh", "atanh"]
+)
+def test_smallest_numbers(name: str, d: DType) -> None:
+    """Functions that are x near zero keep the smallest numbers and the sign of zero."""
+    tiny = float(np.finfo(d.numpy).smallest_subnormal)
+    x = np.array([tiny, -tiny, 3 * tiny, -7 * tiny, 0.0, -0.0, 1000 * tiny, -tiny], d.numpy)
+    got = compile_op(op_of(name, [d], d), 8)(x)
+    np.testing.assert_array_equal(got, x)
+    np.testing.assert_array_equal(np.signbit(got), np.signbit(x))

@@ -127,7 +127,8 @@ def _log1p(x: Num) -> Num:
     # 1 + x has lost bits of a small x; scaling the two parts apart keeps them.
     scale = power_of_two(((sum.raw() - 0x3FE6A09E667F3BCD) >> 52) * -1)
     f = (k > 60.0).where(m - 1.0, x.fma(scale, scale - 1.0))
-    return x.eq(0.0).where(x, _log_of(k, f))
+    # a sum with halves would lose the smallest numbers, and the sign of zero
+    return (abs(x) < 5.551115123125783e-17).where(x, _log_of(k, f))
 
 
 def log1p(x: Num) -> Num:
