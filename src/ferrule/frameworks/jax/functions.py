@@ -29,15 +29,34 @@ def register(name: str) -> None:
 
         for op in COMPOSITES:
             primitive = getattr(special, f"{op}_p")
-            mlir.register_lowering(
-                primitive, partial(_composite, f"chlo.{op}", mlir._lowerings[primitive].rule), platform=name
-            )
+            rule = partial(_composite, f"chlo.{op}", mlir._lowerings[primitive].rule)
+            mlir.register_lowering(primitive, partial(_widened, primitive, rule), platform=name)
+        default = mlir._lowerings[special.erf_p].rule
+        mlir.register_lowering(special.erf_p, partial(_widened, special.erf_p, default), platform=name)
         exp2 = mlir._lowerings[lax.exp2_p].rule
         mlir.register_lowering(lax.exp2_p, partial(_composite, "ferrule.exp2", exp2), platform=name)
         mlir.register_lowering(lax.logistic_p, _logistic, platform=name)
     except (AttributeError, ImportError, KeyError, TypeError) as error:
         # Nothing is lost but speed and a few ulp: JAX's formulas are made of ops that Ferrule has.
         logger.info("JAX %s keeps its mathematical functions elsewhere: %s", jax.__version__, error)
+
+
+def _widened(primitive: Any, rule: Callable[..., Any], ctx: Any, x: Any, **params: Any) -> Any:
+    """Of 8-bit floats by way of f32: jaxlib refuses some of these functions on them."""
+    from jax._src.interpreters import mlir
+
+    import jax
+
+    dtype = ctx.avals_in[0].dtype
+    if dtype.itemsize > 1:
+        return rule(ctx, x, **params)
+
+    def wide(value: Any) -> Any:
+        return jax.lax.convert_element_type(
+            primitive.bind(jax.lax.convert_element_type(value, "float32"), **params), dtype
+        )
+
+    return mlir.lower_fun(wide, multiple_results=False)(ctx, x)
 
 
 def _logistic(ctx: Any, x: Any, accuracy: Any = None) -> Any:
