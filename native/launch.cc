@@ -134,7 +134,9 @@ void Launch::PutBackDonated() {
 }
 
 bool Launch::CanRunInline() const {
-  if ((program().flags & (Program::kSmall | Program::kPython)) != Program::kSmall) return false;
+  // A callback may run programs itself, in threads of its own too, and wait for them: it must not occupy the queue.
+  if (program().flags & Program::kPython) return true;
+  if (!(program().flags & Program::kSmall)) return false;
   if (!device_->queue.Idle()) return false;
   for (size_t i = 0; i < inputs_.size(); ++i) {
     if (!inputs_[i].contents->ready->IsReady()) return false;
@@ -224,6 +226,9 @@ Status Launch::RunInline(PJRT_Buffer** outputs, Ref<Event>* done) {
   } else {
     TakeDonated();
   }
+  // What a callback raises is the call's own error. On the outputs, one of which may be the token of an ordered effect,
+  // it would fail every later program with that effect.
+  if (!status.ok() && (program().flags & Program::kPython)) return status;
   *done = status.ok() ? Event::Done() : Event::Failed(status);
   for (size_t k = 0; k < program().outputs.size(); ++k) {
     outputs[k] = MakeOutput(k, Ref<Contents>::Make(*done, status.ok() ? std::move(storage_[k]) : nullptr));

@@ -169,3 +169,54 @@ def test_the_address_of_a_pending_result_does_not_block_its_callback():
     y = f(jnp.ones(4))
     assert y.unsafe_buffer_pointer()
     np.testing.assert_array_equal(y, 2 * np.ones(4))
+
+
+def test_a_failed_ordered_callback_does_not_fail_the_next_one():
+    """Its error was on the token that JAX hands to every later ordered callback of the process."""
+    seen = []
+
+    def host(x):
+        if x < 0:
+            raise ValueError("negative")
+        seen.append(float(x))
+
+    f = jax.jit(lambda x: io_callback(host, None, x, ordered=True))
+    f(1.0)
+    with pytest.raises(jax.errors.JaxRuntimeError, match="negative"):
+        f(-1.0)
+        jax.effects_barrier()
+    f(2.0)
+    jax.effects_barrier()
+    assert seen == [1.0, 2.0]
+
+
+THREADS = """
+import signal, threading
+from concurrent.futures import ThreadPoolExecutor
+import jax, jax.numpy as jnp, numpy as np
+from jax.experimental import io_callback
+
+signal.alarm(100)
+barrier = threading.Barrier(3)
+
+def inner(x):
+    io_callback(lambda: (barrier.wait(60), None)[1], None)
+    return (x * 2).sum()
+
+# Compiled before: threads that call one jitted function for the first time wait for each other in JAX.
+inner = jax.jit(inner).lower(np.zeros(1000, np.float32)).compile()
+
+def host(x):
+    with ThreadPoolExecutor(3) as pool:
+        return np.float32(sum(map(float, pool.map(inner, [np.full(1000, x, np.float32)] * 3))))
+
+outer = jax.jit(lambda x: io_callback(host, jax.ShapeDtypeStruct((), jnp.float32), x))
+print(outer(1.0), outer(outer(0.5)))
+"""
+
+
+def test_a_callback_runs_programs_in_other_threads(python):
+    """They waited in the device's queue for the program that waited for them."""
+    start = "import ferrule; ferrule.register_jax()\n"
+    done = python(start + THREADS, JAX_PLATFORMS="ferrule,cpu")
+    assert done.stdout.split() == ["6000.0", "1.8e+07"], done.stderr
