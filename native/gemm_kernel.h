@@ -15,6 +15,17 @@ struct VectorOf {
   typedef T unaligned __attribute__((vector_size(kBytes), may_alias, aligned(alignof(T))));
 };
 
+// What the sums of parts are added up in, where a wider type costs nothing.
+template <class T>
+struct TotalOf {
+  using type = T;
+};
+
+template <>
+struct TotalOf<float> {
+  using type = double;
+};
+
 // C[MR][NR] (+)= A[MR][k] * B[k][NR]. B's rows are `b_k` apart: a packed panel, or the matrix itself. A is a packed
 // panel (a_row 1, a_k MR, known when compiled) or has any strides.
 template <class T, int MR, int NV, bool kPackedA>
@@ -141,7 +152,7 @@ void Pack(const T* x, int64_t x_w, int64_t x_k, int64_t width, int64_t k, T* pan
 }
 
 // So many products are added up before their sum joins the total: one long run of additions would lose digits.
-constexpr int64_t kRun = 256;
+constexpr int64_t kRun = 64;
 
 // y[0..n) = sum over p of x[p * x_stride] * B[p][0..n), B's columns adjacent: a row vector times a matrix.
 template <class T>
@@ -195,16 +206,17 @@ template <class T>
 void RowTimesColumns(int64_t k, int64_t n, const T* x, const T* b, int64_t b_col, T* y, int64_t y_stride) {
   using V = typename VectorOf<T>::type;
   using U = typename VectorOf<T>::unaligned;
+  using Total = typename TotalOf<T>::type;
   constexpr int kLanes = kBytes / sizeof(T), kColumns = 4;
   constexpr int64_t kStep = 2 * kLanes, kPart = kRun * kStep;
   auto added = [](V s) {
-    T sum = 0;
+    Total sum = 0;
     for (int l = 0; l < kLanes; ++l) sum += s[l];
     return sum;
   };
   int64_t whole = k - k % kStep, j = 0;
   for (; j + kColumns <= n; j += kColumns) {
-    V total[kColumns] = {};
+    Total total[kColumns] = {};
     const T* column = b + j * b_col;
     for (int64_t from = 0; from < whole; from += kPart) {
       V sum[kColumns][2] = {};
@@ -216,17 +228,15 @@ void RowTimesColumns(int64_t k, int64_t n, const T* x, const T* b, int64_t b_col
           sum[c][1] += left1 * *reinterpret_cast<const U*>(column + c * b_col + p + kLanes);
         }
       }
-#pragma GCC unroll 4
-      for (int c = 0; c < kColumns; ++c) total[c] += sum[c][0] + sum[c][1];
+      for (int c = 0; c < kColumns; ++c) total[c] += added(sum[c][0] + sum[c][1]);
     }
     for (int c = 0; c < kColumns; ++c) {
-      T tail = added(total[c]);
-      for (int64_t p = whole; p < k; ++p) tail += x[p] * column[c * b_col + p];
-      y[(j + c) * y_stride] = tail;
+      for (int64_t p = whole; p < k; ++p) total[c] += Total(x[p]) * column[c * b_col + p];
+      y[(j + c) * y_stride] = static_cast<T>(total[c]);
     }
   }
   for (; j < n; ++j) {
-    V total = {};
+    Total total = 0;
     const T* column = b + j * b_col;
     for (int64_t from = 0; from < whole; from += kPart) {
       V sum0 = {}, sum1 = {};
@@ -234,11 +244,10 @@ void RowTimesColumns(int64_t k, int64_t n, const T* x, const T* b, int64_t b_col
         sum0 += *reinterpret_cast<const U*>(x + p) * *reinterpret_cast<const U*>(column + p);
         sum1 += *reinterpret_cast<const U*>(x + p + kLanes) * *reinterpret_cast<const U*>(column + p + kLanes);
       }
-      total += sum0 + sum1;
+      total += added(sum0 + sum1);
     }
-    T tail = added(total);
-    for (int64_t p = whole; p < k; ++p) tail += x[p] * column[p];
-    y[j * y_stride] = tail;
+    for (int64_t p = whole; p < k; ++p) total += Total(x[p]) * column[p];
+    y[j * y_stride] = static_cast<T>(total);
   }
 }
 
