@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -72,7 +72,21 @@ def dot(a: np.ndarray, b: np.ndarray, dims: DotDims, out: DType) -> np.ndarray:
     left = _wide(a, out).transpose([*lb, *lf, *lc]).reshape(prod(batch), prod(rows), depth)
     right = _wide(b, out).transpose([*rb, *rc, *rf]).reshape(prod(batch), depth, prod(columns))
     with n.silent():
-        return _back(np.matmul(left, right).reshape([*batch, *rows, *columns]), out)
+        return _back(_by_parts(np.matmul, left, right).reshape([*batch, *rows, *columns]), out)
+
+
+def _by_parts(product: Callable[..., np.ndarray], a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """A product of complex arrays from products of their parts: the library's own makes NaN of an infinite one."""
+    if not (np.iscomplexobj(a) and np.iscomplexobj(b)):
+        return product(a, b)
+    real = product(a.real, b.real) - product(a.imag, b.imag)
+    out = np.empty(real.shape, np.result_type(a, b))
+    out.real, out.imag = real, product(a.real, b.imag) + product(a.imag, b.real)
+    return out
+
+
+def _outer(rows: np.ndarray, taps: np.ndarray) -> np.ndarray:
+    return np.tensordot(rows, taps, ((1,), (1,)))
 
 
 def _plain_dot(rank_a: int, rank_b: int) -> DotDims:
@@ -160,7 +174,7 @@ def _convolution(op: Op, xs: Arrays, run: Run) -> Arrays:
             for g in range(parts):
                 rows = view[:, g * depth : (g + 1) * depth] if groups > 1 else view[g * count : (g + 1) * count]
                 taps = k[(slice(g * per, (g + 1) * per), slice(None), *offset)]
-                total[:, g * per : (g + 1) * per] += np.moveaxis(np.tensordot(rows, taps, ((1,), (1,))), -1, 1)
+                total[:, g * per : (g + 1) * per] += np.moveaxis(_by_parts(_outer, rows, taps), -1, 1)
     result = _back(total, out.dtype)
     order = [0] * (spatial + 2)
     places = (dims.output_batch_dimension, dims.output_feature_dimension, *dims.output_spatial_dimensions)
