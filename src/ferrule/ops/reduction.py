@@ -96,6 +96,9 @@ def _infer_reduce_window(op: Op) -> Sequence[Type]:
     return [Tensor(shape, t.dtype) for t in _element_types(body)]
 
 
+_FIRST_FOREIGN_TYPE = 256  # NumPy's numbers of types that other packages register
+
+
 def windows(
     x: np.ndarray, value: np.ndarray, window: tuple, strides: tuple, base: tuple, dilation: tuple, padding: tuple
 ) -> np.ndarray:
@@ -105,8 +108,8 @@ def windows(
     shape = window_output(x.shape, window, strides, base, dilation, padding)
     steps = [s * t for s, t in zip(full.strides, strides, strict=True)]
     inner = [s * d for s, d in zip(full.strides, dilation, strict=True)]
-    # NumPy loses the types of small floats there: it knows them by their size alone
-    raw = full if full.dtype.isbuiltin == 1 else full.view(f"u{full.dtype.itemsize}")
+    # NumPy would lose the types of small floats there, which are not its own
+    raw = full if full.dtype.num < _FIRST_FOREIGN_TYPE else full.view(f"u{full.dtype.itemsize}")
     out = np.lib.stride_tricks.as_strided(raw, (*shape, *window), (*steps, *inner), writeable=False)
     return out.view(full.dtype)
 
