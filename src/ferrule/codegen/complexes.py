@@ -48,7 +48,8 @@ def _two_products(a: Num, b: Num, c: Num, d: Num) -> Num:
     other = sum - p
     lost = (p - (sum - other)) + (q - other)
     close = sum + (lost + (a.fma(b, -p) + c.fma(d, -q)))
-    return close.is_nan().where(sum, close)
+    # The correction of a zero is +0, which would take its sign away.
+    return (close.is_nan() | (sum.eq(0.0) & close.eq(0.0))).where(sum, close)
 
 
 def mul(s: Scalars, a: Pair, b: Pair) -> Pair:

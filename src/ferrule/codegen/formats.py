@@ -85,9 +85,10 @@ def encode(dtype: DType, x: Num) -> Num:
     if dtype.name == "bf16":
         return round_bf16(x).raw().lshr(16).cast("trunc", storage)
     if dtype.name == "f8E8M0FNU":
-        # Powers of two only; the nearest one, ties up. There is no zero, sign or infinity.
+        # Powers of two only; the nearest one, ties up. There is no zero, sign or infinity. Between the two smallest,
+        # ml_dtypes and XLA round up whatever is above the lower one.
         normal = (bits + 0x400000).lshr(23)
-        small = (bits >= 0x600000).where(1, 0, bits)
+        small = (bits > 0x400000).where(1, 0, bits)
         code = (bits < 0x800000).where(small, normal)
         wrong = (bits <= 0) | (bits >= 0x7F800000)
         return wrong.where(255, code).cast("trunc", storage)

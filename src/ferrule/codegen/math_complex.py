@@ -44,7 +44,7 @@ def exp(z: Z) -> Z:
     factor = big.where(2.6881171418161356e43, 1.0, x)
     re = size * math_f64.cos(y) * factor
     im = size * math_f64.sin(y) * factor
-    vanishes = x.eq(-_INF)
+    vanishes = x.eq(-_INF) & ~(abs(y) < _INF)
     whole = y.eq(0.0) | (x.eq(_INF) & ~(abs(y) < _INF))
     re = whole.where(size * factor, vanishes.where(0.0, re))
     return re, y.eq(0.0).where(y, vanishes.where(0.0, im))
@@ -131,7 +131,7 @@ def tanh(z: Z) -> Z:
     re = far.where(x.const(1.0).copysign(x), beta * (s * s + 1.0).intrinsic("sqrt") * s / below)
     # 4 sin y cos y e^(-2|x|), written with the tangent
     im = far.where(t / beta * 4.0 * math_f64.exp(abs(x) * -2.0), t / below)
-    im = abs(x).eq(_INF).where(x.const(0.0).copysign(y), im)
+    im = abs(x).eq(_INF).where(x.const(0.0).copysign((abs(y) < _INF).where(t, y)), im)
     # No angle: both parts are NaN unless x is infinite, as in XLA; C's tanh keeps a zero x.
     astray = ~(abs(y) < _INF) & ~abs(x).eq(_INF)
     nan = float("nan")
