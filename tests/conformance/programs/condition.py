@@ -83,18 +83,33 @@ class Shaken(Interpreter):
             ulps = ROUNDED.get(op.name, 2.0 if complex_math else 0.0)
             least = 4.0 if op.name in ("lgamma", "digamma") else 0.0
             found = [self.shake(x, ulps, least) for x in found] if ulps else found
+            if op.name in FOLDS and self.rng.random() < 0.5:
+                found = [self._other_zero(x) for x in found]
             return found if op.name in MOVES else [self.other_nan(x) for x in found]
         before = {v: self.values[v] for v in op.operands}
         try:
-            self.values.update({v: self.shake(self._below_top(x), 2.0) for v, x in before.items()})
+            endless = op.name == "convolution" and self.rng.random() < 0.5
+            shaken = {v: self.shake(self._below_top(x, endless), 2.0) for v, x in before.items()}
+            self.values.update(shaken)
             if op.name == "reduce":
                 self._reorder(op)
             return [self.other_nan(self.shake(x, 2.0)) for x in super()._results(op)]
         finally:
             self.values.update(before)
 
-    def _below_top(self, x: np.ndarray) -> np.ndarray:
-        """Now and then smaller numbers for the largest: a fused multiplication and addition overflows later."""
+    def _other_zero(self, x: np.ndarray) -> np.ndarray:
+        """Zeros of the other sign: of two zeros a reduction by maximum or minimum may give either."""
+        dtype = BY_NUMPY.get(x.dtype)
+        if dtype is None or not dtype.is_float or dtype.name.endswith("FNUZ"):
+            return x
+        return np.asarray(np.where(x == 0, -x, x)).astype(x.dtype)
+
+    def _below_top(self, x: np.ndarray, endless: bool = False) -> np.ndarray:
+        """Now and then smaller numbers for the largest: a fused multiplication and addition overflows later.
+
+        With `endless`, also for infinities and NaN: libraries pass over the padding of a convolution, which times an
+        infinity would be NaN.
+        """
         dtype = BY_NUMPY.get(x.dtype)
         if self.rng is None or dtype is None or not (dtype.is_float or dtype.is_complex) or self.rng.random() < 0.5:
             return x
@@ -102,6 +117,8 @@ class Shaken(Interpreter):
         wide = parts.astype(np.float64)
         top = float(ml_dtypes.finfo(dtype.part.numpy).max)
         wide = np.where(np.isfinite(wide) & (np.abs(wide) > top / 16), wide / 64, wide)
+        if endless:
+            wide = np.where(np.isfinite(wide), wide, 1.0)
         if dtype.is_complex:
             out = np.empty(x.shape, x.dtype)
             out.real, out.imag = wide

@@ -96,11 +96,13 @@ def _bad(
     x, t, w = _parts(found), _parts(truth), _parts(wide)
     with np.errstate(all="ignore"):
         noise, odd = np.zeros(x.shape), np.zeros(x.shape, bool)
+        turned = np.signbit(t) != np.signbit(w)
         for r in runs:
             y = _parts(r)
             changed = np.isfinite(y) != np.isfinite(w)
             changed |= ~np.isfinite(y) & ~((y == w) | (np.isnan(y) & np.isnan(w)))
             odd |= changed
+            turned |= np.signbit(y) != np.signbit(w)
             noise = np.maximum(noise, np.where(np.isfinite(y) & np.isfinite(w), np.abs(y - w), 0))
         odd |= (np.isfinite(t) != np.isfinite(w)) | (~np.isfinite(t) & ~((t == w) | (np.isnan(t) & np.isnan(w))))
         low, high = np.minimum(t, w), np.maximum(t, w)
@@ -113,7 +115,7 @@ def _bad(
         fine &= np.isfinite(x) == np.isfinite(t)
         fine |= np.isnan(x) & np.isnan(t)
         # a zero may change its sign where noise or the two truths do
-        moving = (noise > 0) | (np.signbit(t) != np.signbit(w)) | dtype.is_complex
+        moving = (noise > 0) | turned | dtype.is_complex
         fine &= ~((x == 0) & (t == 0) & (np.signbit(x) != np.signbit(t)) & ~moving)
         near_top = np.isinf(x) ^ np.isinf(t)
         top = float(ml_dtypes.finfo(dtype.part.numpy).max)
