@@ -200,7 +200,8 @@ def versions(command: str) -> str:
 
     cpu = next((line.split(": ")[1] for line in _cpuinfo() if line.startswith("model name")), machine.machine())
     return (
-        f"Written on {time.strftime('%Y-%m-%d')} by `{command}`:\nFerrule {ferrule.__version__}, jax {jax.__version__}, "
+        f"Written on {time.strftime('%Y-%m-%d')} by `{command}`:\n"
+        f"Ferrule {ferrule.__version__}, jax {jax.__version__}, "
         f"jaxlib {jaxlib.__version__}, NumPy {np.__version__}, SciPy {scipy.__version__}, {cpu.strip()}.\n\n"
     )
 
