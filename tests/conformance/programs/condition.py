@@ -47,6 +47,7 @@ MOVES = {
 }
 MOVES |= {"dynamic_update_slice", "concatenate", "pad", "reverse", "sort", "bitcast_convert", "select", "while", "if"}
 MOVES |= {"case", "func.call", "optimization_barrier", "negate", "abs", "real", "imag", "complex", "rng_bit_generator"}
+MOVES |= {"tuple", "get_tuple_element"}
 _COMPLEX = {"multiply", "divide", "abs", "square", "sign"}
 
 

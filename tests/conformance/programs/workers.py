@@ -5,6 +5,7 @@ They are forked from a parent that has everything imported and no threads, so a 
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import pickle
 import select
@@ -43,6 +44,7 @@ class Worker:
             status = 1
             try:
                 os.setpgid(0, 0)
+                faulthandler.disable()
                 os.close(down[1])
                 os.close(up[0])
                 os.dup2(self.errors.fileno(), 2)
