@@ -76,7 +76,7 @@ Result<PJRT_Buffer*> CopyTo(Buffer* buffer, Memory* memory) {
                      Ref<Contents>::Make(Event::Done(), std::move(*storage)), buffer->layout);
   }
   Ref<Contents> target = Ref<Contents>::Make(Event::New());
-  memory->device->queue.Add([source = *source, target, bytes, allocator = memory->allocator] {
+  auto copy = [source = *source, target, bytes, allocator = memory->allocator] {
     Status status = source->ready->Await();
     if (status.ok()) {
       auto storage = Storage::Allocate(allocator.get(), bytes);
@@ -87,8 +87,9 @@ Result<PJRT_Buffer*> CopyTo(Buffer* buffer, Memory* memory) {
       }
     }
     target->ready->Set(std::move(status));
-  });
-  return NewBuffer(memory, buffer->dtype, buffer->dims.data(), buffer->dims.size(), std::move(target));
+  };
+  memory->device->queue.Add(std::move(copy), target->ready);
+  return NewBuffer(memory, buffer->dtype, buffer->dims.data(), buffer->dims.size(), std::move(target), buffer->layout);
 }
 
 // The checked start of a raw byte range.
@@ -239,12 +240,12 @@ Status PJRT_Buffer_Bitcast(PJRT_Buffer_Bitcast_Args& args) {
   if (!bytes.ok()) return bytes.status();
   FERRULE_RETURN_IF_ERROR(
       CheckRowMajor(args.device_layout, args.dims, args.num_dims, ElementBytes(args.element_type), kWhere));
-  if (*bytes != buffer.bytes()) {
   if (buffer.layout != nullptr) {
     return Unimplemented(std::string(kWhere) + ": " + buffer.TypeText() + " has the layout " +
                          LayoutText(buffer.layout, buffer.dims.size()) +
                          "; only row-major buffers can be seen as another type");
   }
+  if (*bytes != buffer.bytes()) {
     return InvalidArgument(std::string(kWhere) + ": " + buffer.TypeText() + " has " + std::to_string(buffer.bytes()) +
                            " bytes, " + ShapeText(args.element_type, args.dims, args.num_dims) + " has " +
                            std::to_string(*bytes));

@@ -1,5 +1,7 @@
 #include "compile_options.h"
 
+#include "protobuf.h"
+
 namespace ferrule {
 namespace {
 
@@ -69,22 +71,6 @@ class Reader {
   uint64_t number_ = 0;
 };
 
-void PutVarint(std::string& out, uint64_t value) {
-  for (; value >= 0x80; value >>= 7) out += static_cast<char>(value | 0x80);
-  out += static_cast<char>(value);
-}
-
-void PutNumber(std::string& out, int field, int64_t value) {
-  PutVarint(out, static_cast<uint64_t>(field) << 3);
-  PutVarint(out, static_cast<uint64_t>(value));
-}
-
-void PutBytes(std::string& out, int field, const std::string& value) {
-  PutVarint(out, static_cast<uint64_t>(field) << 3 | 2);
-  PutVarint(out, value.size());
-  out += value;
-}
-
 // DeviceAssignmentProto: 1 replica_count, 2 computation_count, 3 per computation {1: device of each replica}.
 bool ParseAssignment(std::string_view bytes, DeviceAssignment* out) {
   std::vector<std::vector<int64_t>> computations;
@@ -124,8 +110,8 @@ bool ParseAssignment(std::string_view bytes, DeviceAssignment* out) {
 std::string DeviceAssignment::Serialize() const {
   std::string out;
   if (devices.empty()) return out;
-  PutNumber(out, 1, replicas);
-  PutNumber(out, 2, partitions);
+  PutInt(out, 1, replicas);
+  PutInt(out, 2, partitions);
   for (int64_t p = 0; p < partitions; ++p) {
     std::string ids, computation;
     for (int64_t r = 0; r < replicas; ++r) PutVarint(ids, static_cast<uint64_t>(devices[r * partitions + p]));

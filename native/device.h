@@ -1,46 +1,19 @@
 // Devices, their memories, and the queue on which a device's work runs in order.
 #pragma once
 
-#include <atomic>
-#include <condition_variable>
 #include <cstdint>
-#include <deque>
-#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "allocator.h"
 #include "handles.h"
 #include "topology.h"
+#include "work_queue.h"
 
 namespace ferrule {
-
-// One worker thread that runs tasks in the order in which they were added. The thread starts with the first task.
-class WorkQueue {
- public:
-  WorkQueue() = default;
-  ~WorkQueue() { Stop(); }
-
-  void Add(std::function<void()> task);
-  // No task is queued or running.
-  bool Idle() const { return pending_.load(std::memory_order_acquire) == 0; }
-  // Finishes what is queued and ends the thread.
-  void Stop();
-
- private:
-  void Work();
-
-  std::atomic<int64_t> pending_{0};
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  std::deque<std::function<void()>> tasks_;
-  bool stopping_ = false;
-  std::thread thread_;
-};
 
 class Memory : public PJRT_Memory {
  public:

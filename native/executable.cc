@@ -143,12 +143,10 @@ Status PJRT_Executable_OutputMemoryKinds(PJRT_Executable_OutputMemoryKinds_Args&
 Status PJRT_Executable_OptimizedProgram(PJRT_Executable_OptimizedProgram_Args& args) {
   if (args.program == nullptr) return InvalidArgument("PJRT_Executable_OptimizedProgram: `program` is null");
   const std::string& text = From(args.executable)->program->text;
-  // Frameworks parse what this returns as StableHLO, in text or bytecode ("ML\xefR"); Ferrule's own listing is neither.
-  const bool mlir = text.starts_with("module") || text.starts_with("ML\xefR") || text.starts_with("#loc");
-  if (!mlir) {
+  if (text.empty()) {
     return Unimplemented(
-        "the optimized program is not kept as StableHLO; set FERRULE_DUMP=<folder> before compiling to see every "
-        "stage");
+        "a program of this size or form is not kept as StableHLO; set FERRULE_DUMP=<folder> before compiling to see "
+        "every stage");
   }
   static constexpr std::string_view kFormat = "mlir";
   PJRT_Program& out = *args.program;

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "calls.h"
+#include "pjrt_abi.h"
 #include "status.h"
 
 namespace ferrule {
@@ -20,10 +21,13 @@ struct FfiHandler {
   uint32_t traits = 0;
 };
 
-// Registers a handler for a platform ("cpu", case-insensitive; "Host" means the same). The handler is asked for its
-// metadata first; one made for another major version of the interface is refused. Registering the same name again with
-// other functions is an error, with the same ones is not.
+// Registers a handler for a platform ("cpu", case-insensitive; "Host" and the platform's own name mean the same). The
+// handler is asked for its metadata first; one made for another major version of the interface is refused. Registering
+// the same name again with other functions is an error, with the same ones is not.
 Status RegisterFfiHandler(const std::string& name, const std::string& platform, const FfiHandler& handler);
+
+// XLA's number of a PJRT element type; XLA_FFI_DataType_INVALID for those that XLA's interfaces do not name.
+XLA_FFI_DataType XlaType(int dtype);
 
 // Registers a type whose objects are handed to handlers as user data or state. `*id` is 0 for a fresh number, which is
 // written back, or a number that the caller has chosen already.

@@ -10,12 +10,7 @@
 #include "ffi_context.h"
 
 namespace ferrule {
-namespace {
-
-using namespace ffi;
-
-// XLA's number of a PJRT element type; XLA_FFI_DataType_INVALID for those that handlers cannot take.
-XLA_FFI_DataType FromPjrt(int dtype) {
+XLA_FFI_DataType XlaType(int dtype) {
   static constexpr XLA_FFI_DataType kTypes[] = {XLA_FFI_DataType_INVALID,
                                                 XLA_FFI_DataType_PRED,
                                                 XLA_FFI_DataType_S8,
@@ -50,6 +45,10 @@ XLA_FFI_DataType FromPjrt(int dtype) {
                                                 XLA_FFI_DataType_U1};
   return dtype > 0 && dtype < static_cast<int>(std::size(kTypes)) ? kTypes[dtype] : XLA_FFI_DataType_INVALID;
 }
+
+namespace {
+
+using namespace ffi;
 
 // Types that XLA packs several of into a byte, while Ferrule gives each a byte of its own.
 bool IsPacked(XLA_FFI_DataType type) {
@@ -92,7 +91,7 @@ class EncodedAttrs {
     } else if (auto* truth = std::get_if<bool>(&value.data)) {
       AddScalar(XLA_FFI_DataType_PRED, truth, sizeof(*truth));
     } else if (auto* scalar = std::get_if<TypedScalar>(&value.data)) {
-      AddScalar(FromPjrt(scalar->dtype), scalar->raw, sizeof(scalar->raw));
+      AddScalar(XlaType(scalar->dtype), scalar->raw, sizeof(scalar->raw));
     } else if (auto* text = std::get_if<std::string>(&value.data)) {
       const std::string& copy = strings_.emplace_back(*text);
       Push(XLA_FFI_AttrType_STRING, &spans_.emplace_back(XLA_FFI_ByteSpan{copy.data(), copy.size()}));
@@ -103,7 +102,7 @@ class EncodedAttrs {
     } else if (auto* array = std::get_if<TypedArray>(&value.data)) {
       auto size = static_cast<size_t>(ElementBytes(array->dtype));
       if (size == 0) return Unsupported(target, name, "an array of an unknown element type");
-      AddArray(FromPjrt(array->dtype), array->raw.data(), array->raw.size() / size, size);
+      AddArray(XlaType(array->dtype), array->raw.data(), array->raw.size() / size, size);
     } else if (auto* dict = std::get_if<std::shared_ptr<Dict>>(&value.data)) {
       EncodedAttrs& inner = dicts_.emplace_back();
       FERRULE_RETURN_IF_ERROR(inner.Encode(target, **dict));
@@ -229,7 +228,7 @@ class FfiCall final : public Prepared {
 
   Status Describe(std::vector<Shape>& shapes, std::vector<XLA_FFI_Buffer>* buffers) const {
     for (Shape& shape : shapes) {
-      XLA_FFI_DataType type = FromPjrt(shape.dtype);
+      XLA_FFI_DataType type = XlaType(shape.dtype);
       if (type == XLA_FFI_DataType_INVALID || IsPacked(type))
         return Unimplemented("the FFI call '" + desc_.target + "' has a buffer of the element type number " +
                              std::to_string(shape.dtype) +

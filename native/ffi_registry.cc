@@ -9,6 +9,7 @@
 
 #include "ffi.h"
 #include "ffi_context.h"
+#include "platform.h"
 
 namespace ferrule {
 namespace {
@@ -29,9 +30,11 @@ Registry& TheRegistry() {
   return *registry;
 }
 
+// Callers name a platform by XLA's name of the hardware or by what our clients call themselves.
 std::string Canonical(std::string platform) {
+  if (platform == PlatformName()) return "cpu";
   for (char& c : platform) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return platform == "host" ? "cpu" : platform;
+  return platform == "host" || platform == "ferrule" ? "cpu" : platform;
 }
 
 // Asks the handler which interface it was compiled for.

@@ -260,7 +260,8 @@ void Launch::Enqueue(Launch launch, PJRT_Buffer** outputs, Ref<Event>* done) {
     outputs[k] = queued->MakeOutput(k, queued->contents_[k]);
   }
   Device* device = queued->device_;
-  device->queue.Add([queued = std::move(queued)] { queued->Complete(); });
+  const Ref<Event> finished = *done;
+  device->queue.Add([queued = std::move(queued)] { queued->Complete(); }, finished);
 }
 
 }  // namespace ferrule

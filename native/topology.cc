@@ -1,9 +1,14 @@
 #include "topology.h"
 
+#include <cstring>
 #include <thread>
 
+#include "buffer.h"
 #include "entry.h"
+#include "ffi.h"
 #include "platform.h"
+#include "program.h"
+#include "protobuf.h"
 
 namespace ferrule {
 
@@ -36,6 +41,7 @@ Topology::~Topology() {
 
 namespace {
 constexpr std::string_view kTopologyMagic = "FERRULE-TOPOLOGY-1\n";
+
 }
 
 std::string Topology::Serialize() const {
@@ -67,14 +73,24 @@ Status PJRT_TopologyDescription_Create(PJRT_TopologyDescription_Create_Args& arg
   auto options = Options::Parse(args.create_options, args.num_options, {"num_devices", "platform_name", "target"},
                                 "PJRT_TopologyDescription_Create");
   if (!options.ok()) return options.status();
-  // The name is `[target][:devices]`, e.g. "cpu:8".
+  // The name is `[target][:devices]` or `devices`, e.g. "cpu:8", "cpu:2x4", "2x4".
   std::string_view name = Text(args.topology_name, args.topology_name_size);
   int64_t devices = 1;
-  if (const size_t colon = name.find(':'); colon != std::string_view::npos) {
-    auto number = ParseNumber(name.substr(colon + 1), "the device count in a topology's name");
-    if (!number.ok()) return number.status();
-    devices = *number;
-    name = name.substr(0, colon);
+  const size_t colon = name.find(':');
+  if (colon != std::string_view::npos ||
+      (!name.empty() && name.find_first_not_of("0123456789x") == std::string_view::npos)) {
+    std::string_view grid = colon != std::string_view::npos ? name.substr(colon + 1) : name;
+    name = colon != std::string_view::npos ? name.substr(0, colon) : std::string_view();
+    for (bool more = true; more;) {
+      const size_t end = std::min(grid.find('x'), grid.size());
+      auto extent = ParseNumber(grid.substr(0, end), "each extent of the device grid in a topology's name");
+      if (!extent.ok()) return extent.status();
+      FERRULE_RETURN_IF_ERROR(CheckDeviceCount(*extent));
+      devices *= *extent;
+      FERRULE_RETURN_IF_ERROR(CheckDeviceCount(devices));
+      more = end < grid.size();
+      if (more) grid.remove_prefix(end + 1);
+    }
   }
   auto count = options->Int("num_devices", devices);
   if (!count.ok()) return count.status();
@@ -148,6 +164,39 @@ Status PJRT_TopologyDescription_GetMemorySpaceKindIds(PJRT_TopologyDescription_G
   static constexpr int kIds[kNumMemoryKinds] = {0, 1, 2};
   args.memory_space_kind_ids = kIds;
   args.num_memory_space_kind_ids = kNumMemoryKinds;
+  return {};
+}
+
+// An xla.ShapeProto. Arrays are dense in every memory, in the order that the caller asks for or row-major.
+Status PJRT_TopologyDescription_MakeCanonicalShapeForMemorySpace(
+    PJRT_TopologyDescription_MakeCanonicalShapeForMemorySpace_Args& args) {
+  constexpr const char* kWhere = "PJRT_TopologyDescription_MakeCanonicalShapeForMemorySpace";
+  if (args.memory_space_kind_id < 0 || args.memory_space_kind_id >= kNumMemoryKinds) {
+    return InvalidArgument(std::string(kWhere) + ": no memory has the kind id " +
+                           std::to_string(args.memory_space_kind_id));
+  }
+  auto bytes = CheckedBytes(args.element_type, args.dims, args.num_dims, kWhere);
+  if (!bytes.ok()) return bytes.status();
+  auto found = LayoutFrom(args.layout, args.dims, args.num_dims, ElementBytes(args.element_type), kWhere);
+  if (!found.ok()) return found.status();
+  const std::vector<int64_t>& minor_to_major = LayoutOrder(*found, args.num_dims);
+  std::string dims, order, fixed;
+  for (size_t i = 0; i < args.num_dims; ++i) {
+    PutVarint(dims, static_cast<uint64_t>(args.dims[i]));
+    PutVarint(order, static_cast<uint64_t>(minor_to_major[i]));
+    fixed.push_back(0);
+  }
+  std::string layout, shape;
+  if (args.num_dims > 0) PutBytes(layout, 1, order);  // minor_to_major
+  PutInt(shape, 2, XlaType(args.element_type));
+  if (args.num_dims > 0) PutBytes(shape, 3, dims);
+  PutBytes(shape, 5, layout);
+  if (args.num_dims > 0) PutBytes(shape, 6, fixed);  // is_dynamic_dimension
+  auto* out = new char[shape.size()];
+  std::memcpy(out, shape.data(), shape.size());
+  args.serialized_shape = out;
+  args.serialized_shape_size = shape.size();
+  args.serialized_shape_deleter = [](const char* bytes) { delete[] bytes; };
   return {};
 }
 

@@ -1,46 +1,144 @@
-#include "device.h"
+#include "work_queue.h"
+
+#include <pthread.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <set>
+#include <thread>
+#include <utility>
+#include <vector>
 
 namespace ferrule {
 
-void WorkQueue::Add(std::function<void()> task) {
-  pending_.fetch_add(1, std::memory_order_acq_rel);
-  {
-    std::lock_guard lock(mutex_);
-    tasks_.push_back(std::move(task));
-    if (!thread_.joinable()) thread_ = std::thread([this] { Work(); });
+struct WorkQueue::State {
+  struct Task {
+    std::function<void()> run;
+    Ref<Event> done;
+  };
+
+  static void Work(const std::shared_ptr<State>& self);
+
+  std::atomic<int64_t> pending{0};
+  std::mutex mutex;
+  std::condition_variable wake;
+  std::deque<Task> tasks;
+  Ref<Event> running;  // what the task that runs will set
+  bool stopping = false;
+  std::thread thread;
+};
+
+// A fork copies the queues but not their threads. While it happens all queues are locked, so that the child finds them
+// whole; there each gets a new state, and what the parent's threads will finish in the parent only fails.
+struct ForkHandler {
+  std::mutex mutex;
+  std::set<WorkQueue*> queues;
+
+  static ForkHandler& The() {
+    // Never destroyed: queues may be freed while the process exits.
+    static auto* handler = [] {
+      auto* made = new ForkHandler;
+      pthread_atfork(&Prepare, &Parent, &Child);
+      return made;
+    }();
+    return *handler;
   }
-  wake_.notify_one();
+
+  static void Prepare() {
+    The().mutex.lock();
+    for (WorkQueue* queue : The().queues) queue->state_->mutex.lock();
+  }
+
+  static void Parent() {
+    for (WorkQueue* queue : The().queues) queue->state_->mutex.unlock();
+    The().mutex.unlock();
+  }
+
+  static void Child() {
+    std::vector<Ref<Event>> lost;
+    for (WorkQueue* queue : The().queues) {
+      // Never freed: its thread is gone, and nobody may wait for that or touch what it was doing.
+      auto* old = new std::shared_ptr<WorkQueue::State>(std::exchange(queue->state_, WorkQueue::NewState()));
+      if ((*old)->running) lost.push_back((*old)->running);
+      for (const auto& task : (*old)->tasks) lost.push_back(task.done);
+      (*old)->mutex.unlock();
+    }
+    The().mutex.unlock();
+    for (const Ref<Event>& event : lost) {
+      event->Set(
+          Status(Code::kAborted,
+                 "the process was forked while this was being computed: the result is in the parent only\n  fix: "
+                 "wait for results (block_until_ready) before os.fork(), or start processes by spawn"));
+    }
+  }
+};
+
+std::shared_ptr<WorkQueue::State> WorkQueue::NewState() { return std::make_shared<State>(); }
+
+WorkQueue::WorkQueue() : state_(NewState()) {
+  ForkHandler& handler = ForkHandler::The();
+  std::lock_guard lock(handler.mutex);
+  handler.queues.insert(this);
 }
 
-void WorkQueue::Work() {
-  std::unique_lock lock(mutex_);
+WorkQueue::~WorkQueue() {
+  Stop();
+  ForkHandler& handler = ForkHandler::The();
+  std::lock_guard lock(handler.mutex);
+  handler.queues.erase(this);
+}
+
+void WorkQueue::Add(std::function<void()> task, Ref<Event> done) {
+  State& state = *state_;
+  state.pending.fetch_add(1, std::memory_order_acq_rel);
+  {
+    std::lock_guard lock(state.mutex);
+    state.tasks.push_back({std::move(task), std::move(done)});
+    if (!state.thread.joinable()) state.thread = std::thread([self = state_] { State::Work(self); });
+  }
+  state.wake.notify_one();
+}
+
+bool WorkQueue::Idle() const { return state_->pending.load(std::memory_order_acquire) == 0; }
+
+void WorkQueue::State::Work(const std::shared_ptr<State>& self) {
+  State& state = *self;
+  std::unique_lock lock(state.mutex);
   while (true) {
-    wake_.wait(lock, [this] { return stopping_ || !tasks_.empty(); });
-    if (tasks_.empty()) return;
-    std::function<void()> task = std::move(tasks_.front());
-    tasks_.pop_front();
+    state.wake.wait(lock, [&state] { return state.stopping || !state.tasks.empty(); });
+    if (state.tasks.empty()) return;
+    Task task = std::move(state.tasks.front());
+    state.tasks.pop_front();
+    state.running = task.done;
     lock.unlock();
-    task();
-    task = nullptr;  // what the task holds is released before the queue calls itself idle
-    pending_.fetch_sub(1, std::memory_order_acq_rel);
+    task.run();
+    task.run = nullptr;  // what the task holds is released before the queue calls itself idle
+    state.pending.fetch_sub(1, std::memory_order_acq_rel);
     lock.lock();
+    state.running = nullptr;
   }
 }
 
 void WorkQueue::Stop() {
+  const std::shared_ptr<State> self = state_;
+  State& state = *self;
   {
-    std::lock_guard lock(mutex_);
-    stopping_ = true;
-    if (!thread_.joinable()) return;
+    std::lock_guard lock(state.mutex);
+    if (!state.thread.joinable()) return;
+    state.stopping = true;
   }
-  wake_.notify_all();
-  if (thread_.get_id() == std::this_thread::get_id()) {
-    thread_.detach();  // the client's last reference was dropped by its own last task
-  } else {
-    thread_.join();
+  state.wake.notify_all();
+  if (state.thread.get_id() == std::this_thread::get_id()) {
+    // The client's last reference was dropped by a task of its own: the thread goes when it has nothing more to do.
+    state.thread.detach();
+    state_ = NewState();
+    return;
   }
-  std::lock_guard lock(mutex_);
-  stopping_ = false;  // a later task starts a new thread
+  state.thread.join();
+  std::lock_guard lock(state.mutex);
+  state.stopping = false;  // a later task starts a new thread
 }
 
 }  // namespace ferrule

@@ -33,7 +33,6 @@ SMALL_BYTES, SMALL_FLOPS = 1 << 20, 1e6
 
 # The StableHLO that a program was made from is kept in it up to this size: `compiled.as_text()` shows it.
 KEPT_SOURCE = 1 << 20
-_BYTECODE = b"ML\xefR"
 
 # The options that a user may pass (jax.jit(..., compiler_options={...})): name → (type, help).
 USER_OPTIONS: dict[str, tuple[type, str]] = {
@@ -57,7 +56,7 @@ def compile_program(code: bytes, format: str = "mlir", options: bytes = b"", tar
     sys.setrecursionlimit(max(sys.getrecursionlimit(), 20000))
     module = trace.stage("read", lambda: read(code, format))
     program = compile_module(module, settings, trace, host())
-    if format == "mlir" and code[:4] == _BYTECODE and len(code) <= KEPT_SOURCE:
+    if format == "mlir" and len(code) <= KEPT_SOURCE:
         program.text = code
     return program
 

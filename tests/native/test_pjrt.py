@@ -240,6 +240,39 @@ def test_topology(host: Host) -> None:
             host("TopologyDescription_Deserialize", serialized_topology=damaged, serialized_topology_size=len(damaged))
 
 
+@pytest.mark.parametrize(("name", "devices"), [("cpu:2x3", 6), ("2x2", 4), ("5", 5), ("cpu", 1), ("", 1)])
+def test_names_of_topologies(host: Host, name: str, devices: int) -> None:
+    topology = host("TopologyDescription_Create", topology_name=name, topology_name_size=len(name)).topology
+    assert host("TopologyDescription_GetDeviceDescriptions", topology=topology).num_descriptions == devices
+    host("TopologyDescription_Destroy", topology=topology)
+
+
+@pytest.mark.parametrize("name", ["cpu:", "cpu:2x", "x", "cpu:2x2x", "cpu:0x2", "cpu:99x99", "v5e:2x2", "cpu:-3"])
+def test_senseless_names_of_topologies(host: Host, name: str) -> None:
+    with pytest.raises(PjrtError) as caught:
+        host("TopologyDescription_Create", topology_name=name, topology_name_size=len(name))
+    assert caught.value.code == "INVALID_ARGUMENT"
+
+
+def test_canonical_shapes(host: Host) -> None:
+    """As XLA's ShapeProto: element type, dimensions, layout, none of them dynamic."""
+    name = "TopologyDescription_MakeCanonicalShapeForMemorySpace"
+    values = {"topology": host("Client_TopologyDescription", client=host.client).topology}
+    order = make("PJRT_Buffer_MemoryLayout_Tiled", minor_to_major=[0, 1], minor_to_major_size=2)
+    columns = make("PJRT_Buffer_MemoryLayout", type=0, tiled=order)
+    for dims, dtype, layout, expected in (
+        ([2, 3], 11, None, "100b1a0202032a040a02010032020000"),
+        ([2, 3], 11, columns, "100b1a0202032a040a02000132020000"),
+        ([], 13, None, "10102a00"),
+        ([300], 14, None, "100f1a02ac022a030a0100320100"),
+    ):
+        shape = {"dims": dims, "num_dims": len(dims), "element_type": dtype, "layout": layout}
+        args = host(name, memory_space_kind_id=1, **shape, **values)
+        assert ctypes.string_at(args.serialized_shape, args.serialized_shape_size).hex() == expected
+        ctypes.CFUNCTYPE(None, ctypes.c_void_p)(args.serialized_shape_deleter)(args.serialized_shape)
+    assert "kind id 7" in message(host.table, name, memory_space_kind_id=7, element_type=11, **values)
+
+
 def test_memories(host: Host) -> None:
     device = host.devices()[1]
     kinds = []
@@ -622,6 +655,17 @@ def test_out_of_memory_says_what_to_do_and_the_next_call_works(table: Table) -> 
     host.destroy(big)
     host.destroy(host.put(np.zeros(2 << 17)))
     host.close()
+
+
+def test_copies_go_on_after_the_client_is_closed(table: Table) -> None:
+    host = Host(table)
+    buffer, memory = host.put(np.arange(1 << 20)), host.memory()
+    host.close()
+    for _ in range(3):  # more than one: each may find the thread of the one before gone
+        copy = host("Buffer_CopyToMemory", buffer=buffer, dst_memory=memory).dst_buffer
+        assert host.get(copy)[-1] == (1 << 20) - 1
+        host.destroy(copy)
+    host.destroy(buffer)
 
 
 def test_blocks_are_reused(table: Table) -> None:
