@@ -17,6 +17,8 @@ from typing import Any
 
 from registry import FAIL
 
+# Seconds for a process to import its packages and open the plugin; they are not the check's.
+START_LIMIT = 300
 WORKER = Path(__file__).with_name("worker.py")
 
 
@@ -92,7 +94,9 @@ class Worker:
         printed = self.errors.read().decode(errors="replace").strip().splitlines()
         self.errors.close()
         how = f"signal {signal.Signals(-code).name}" if code is not None and code < 0 else f"exit status {code}"
-        crash = [line.strip() for line in printed if "Check failed" in line or "Assertion" in line]
+        crash = [
+            ln.strip() for ln in printed if any(w in ln for w in ("Check failed", "Assertion", "Error: ", ".errors."))
+        ]
         return f"{how}" + (f": {crash[-1][:300]}" if crash else "")
 
 
@@ -107,13 +111,21 @@ def run(
     found: dict[str, Outcome] = {}
     about: dict[str, Any] = {}
     worker: Worker | None = None
+    fresh, unusable = True, ""
     for check in checks:
+        if unusable:
+            report(check, found.setdefault(check, Outcome(FAIL, unusable)))
+            continue
         if worker is None:
             worker = Worker(library, options)
+            fresh = True
         notes: list[str] = []
         started = time.monotonic()
         try:
-            answer: dict[str, Any] | None = {} if worker.ask(check) else None
+            answer: dict[str, Any] | None = worker.next_report(started + START_LIMIT) if fresh else {}
+            if answer is not None:
+                fresh, started = False, time.monotonic()
+                answer = {} if worker.ask(check) else None
             while answer is not None and "outcome" not in answer:
                 answer = worker.next_report(started + limit)
                 if answer and "about" in answer:
@@ -131,6 +143,8 @@ def run(
                 worker.process.wait()
                 result = Outcome(FAIL, f"the process died{where}: {worker.end()}", time.monotonic() - started)
                 worker = None
+                if fresh:  # it did not even start
+                    result.detail = unusable = f"the plugin cannot be loaded; {result.detail}"
             else:
                 result = Outcome(answer["outcome"], answer["detail"], time.monotonic() - started)
         found[check] = result

@@ -50,6 +50,7 @@ def main() -> None:
         reports.write(json.dumps(values) + "\n")
 
     context = Context(Plugin(library), parse_options(options), lambda text: report(note=text))
+    report(started=True)
     for number, name in enumerate(map(str.strip, sys.stdin)):
         if number == 0:
             report(about=context.about())

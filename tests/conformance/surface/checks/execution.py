@@ -51,13 +51,16 @@ def it_returns_before_the_work_is_done(c: Context) -> str:
     """Execute returns as soon as the work is queued; reading the result waits for it."""
     count = c.compile(programs.COUNT)
     n, data = c.put(c.slow(count, 0.4)), c.put(np.zeros(4, np.int32))
-    started = time.perf_counter()
-    (outputs,), (event,) = c.launch(count, [n, data])
-    called = time.perf_counter() - started
-    assert c.get(outputs[0]).tolist() == [int(c.get(n))] * 4
-    whole = time.perf_counter() - started
-    event.wait()
-    if called > whole / 2:
+    for _ in range(5):  # a busy machine may stop the caller for longer than the program takes
+        started = time.perf_counter()
+        (outputs,), (event,) = c.launch(count, [n, data])
+        called = time.perf_counter() - started
+        assert c.get(outputs[0]).tolist() == [int(c.get(n))] * 4
+        whole = time.perf_counter() - started
+        event.wait()
+        if called < whole / 2:
+            break
+    else:
         raise Unsupported(f"the caller waits: Execute took {called * 1e3:.0f} ms of {whole * 1e3:.0f} ms")
     return f"{called * 1e3:.2f} ms of {whole * 1e3:.0f} ms"
 
