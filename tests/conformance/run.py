@@ -116,6 +116,7 @@ def run_other(options: argparse.Namespace) -> int:
         from ferrule.native import library_path
 
         defaults = ["--json", str(RESULTS / "surface.json"), "--library", str(library_path()), "--pypjrt"]
+        defaults += ["--option", "num_devices=2"]  # Ferrule's; some checks are about two devices
     command = [sys.executable, str(HERE / options.command / "run.py"), *defaults, *arguments]
     return subprocess.run(command, check=False).returncode
 

@@ -25,6 +25,7 @@ def write(folder: Path, page: Path) -> None:
 
 def _head() -> str:
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
+    machine = f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores"
     return f"""# Conformance
 
 What was run against Ferrule's `cpu` target, with every failure and its reason. Generated; made again by
@@ -33,8 +34,8 @@ What was run against Ferrule's `cpu` target, with every failure and its reason. 
 {COMMAND}
 ```
 
-Commit {commit or "unknown"}, Python {platform.python_version()}, {platform.system()} {platform.machine()},
-{os.cpu_count()} cores. The known failures are in
+Commit {commit or "unknown"}, Python {platform.python_version()}, {machine}.
+The known failures are in
 [`tests/conformance/known.toml`](../tests/conformance/known.toml); a failure that is not listed there, and a listed one
 that passes, fail `python tests/conformance/run.py check`.
 
@@ -60,7 +61,7 @@ def _jax(folder: Path, entries: list[manifest.Entry], suffix: str) -> str:
     order = [name for name in files.MAIN if name in a] + sorted(set(a) - set(files.MAIN) - {"primitives_test"})
     listed: dict[manifest.Entry | None, list[str]] = defaultdict(list)
     for file in order:
-        reference = {test for test, outcome in b.get(file, {}).items() if outcome == "pass"}
+        reference = {test for test, outcome in b.get(file, {}).items() if outcome == "pass" and test in a[file]}
         both = sum(a[file].get(test) == "pass" for test in reference)
         counts = Counter(a[file].values())
         lost = [test for test in reference if a[file].get(test) != "pass"]
@@ -69,7 +70,8 @@ def _jax(folder: Path, entries: list[manifest.Entry], suffix: str) -> str:
         row = Counter(xla=len(reference), both=both, **{key: counts[key] for key in ("fail", "crash", "timeout")})
         row["passed"] = counts["pass"]
         total += row
-        rows.append(f"| {file} | {_cells(row)} |")
+        partly = "" if file in ours.finished and file in xla.finished else " †"
+        rows.append(f"| {file}{partly} | {_cells(row)} |")
     rate = 100 * total["both"] / max(total["xla"], 1)
     head = ours.header
     text = f"""{title}
@@ -84,6 +86,8 @@ device is a `cpu`, so that none is skipped by the platform's name and a CPU's to
 | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
 {chr(10).join(rows)}
 | **all** | {_cells(total)} |"""
+    if any("†" in row for row in rows):
+        text += "\n\n† not run to the end on both platforms; compared is what ran on both."
     return text + "\n\n" + _reasons(listed, b)
 
 
@@ -125,14 +129,19 @@ def _primitives(folder: Path) -> str:
     text = f"""{title}
 
 Every use of a primitive that JAX describes for its own tests
-(`jax._src.internal_test_util.test_harnesses`), values beside XLA:CPU's: {counts["pass"]} of
-{sum(counts.values()) - counts["skip"]} agree ({results.header["date"]}, JAX {results.header["jax"]})."""
+(`jax._src.internal_test_util.test_harnesses`), values beside XLA:CPU's{_share(results.header)}:
+{counts["pass"]} of {sum(counts.values()) - counts["skip"]} agree
+({results.header["date"]}, JAX {results.header["jax"]})."""
     entries = manifest.load()
     listed: dict[manifest.Entry | None, list[str]] = defaultdict(list)
     for (file, test), line in results.outcomes.items():
         if line["outcome"] in manifest.FAILED:
             listed[manifest.find(entries, f"{file}.{test}", "default")].append(f"{file}.{test}")
     return text + ("\n\n" + _reasons(listed, {}) if listed else "")
+
+
+def _share(header: dict) -> str:
+    return f", one in {header['one_in']}" if header.get("one_in", 1) != 1 else ""
 
 
 def _programs(folder: Path) -> str:
