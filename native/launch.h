@@ -32,8 +32,8 @@ class Launch {
   // Runs the bound program.
   Status Run();
 
-  // Runs now: the outputs are complete, or failed, on return. An error returned means that there are no outputs: nothing
-  // has happened, or the program has callbacks and one of them failed.
+  // Runs now: the outputs are complete, or failed, on return. An error returned means that there are no outputs:
+  // nothing has happened, or the program has callbacks and one of them failed.
   Status RunInline(PJRT_Buffer** outputs, Ref<Event>* done);
   // Makes pending outputs and puts the run into the device's queue.
   static void Enqueue(Launch launch, PJRT_Buffer** outputs, Ref<Event>* done);

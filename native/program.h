@@ -48,9 +48,9 @@ class Program {
   virtual ~Program() = default;
 
   // Runs to completion on the calling thread (kernels may spread over the pool). `params[i]` and `outputs[i]` are
-  // addresses of dense data in the parameters' and outputs' layouts, 64-byte aligned unless they alias host memory (then at least element aligned);
-  // `arena` has arena_bytes() bytes at 64-byte alignment. An output may share the address of a parameter that the
-  // program donates into it. Thread safe.
+  // addresses of dense data in the parameters' and outputs' layouts, 64-byte aligned unless they alias host memory
+  // (then at least element aligned); `arena` has arena_bytes() bytes at 64-byte alignment. An output may share the
+  // address of a parameter that the program donates into it. Thread safe.
   virtual Status Run(void* const* params, void* const* outputs, void* arena, ExecContext& context) const = 0;
 
   std::string bytes;  // the serialized form, as given to Load

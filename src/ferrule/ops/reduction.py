@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+import ml_dtypes
 import numpy as np
 
 from ferrule.ir import Block, Op, Tensor, Type
@@ -287,7 +288,7 @@ def _neutral(kind: str, d: DType) -> np.ndarray:
 
 
 def _bounds(d: DType) -> tuple[int, int]:
-    info = np.iinfo(d.numpy)
+    info = ml_dtypes.iinfo(d.numpy)  # NumPy's own does not know int2 and int4
     return int(info.min), int(info.max)
 
 
