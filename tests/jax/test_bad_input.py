@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import inspect
-import time
 
 import jax.numpy as jnp
 import numpy as np
@@ -25,9 +24,6 @@ def nothing_is_left(device):
     yield
     np.testing.assert_array_equal(step(jnp.ones(4)), 2 * np.ones(4))
     gc.collect()
-    deadline = time.monotonic() + 10  # the device lets go of a failed program's arguments on its own thread
-    while device.memory_stats()["bytes_in_use"] != before and time.monotonic() < deadline:
-        time.sleep(0.01)
     assert device.memory_stats()["bytes_in_use"] == before
 
 
@@ -95,7 +91,7 @@ def test_donated_twice():
     np.testing.assert_array_equal(step(jnp.ones(4), jnp.ones(4))[0], [2, 2, 2, 2])
 
 
-def test_an_error_stays_on_everything_that_depends_on_it():
+def test_an_error_stays_on_everything_that_depends_on_it(caplog):
     luck = [False]
 
     def host(a):
@@ -121,6 +117,7 @@ def test_an_error_stays_on_everything_that_depends_on_it():
     np.testing.assert_array_equal(g(f(jnp.ones(3))), [3, 3, 3])
     # JAX waits at its end for the last first run of a program with callbacks; let that be one without an error.
     jax.jit(lambda v: jax.pure_callback(host, jax.ShapeDtypeStruct(v.shape, v.dtype), v))(jnp.ones(3))
+    caplog.clear()  # JAX logs the error with its traceback, whose frames hold the arguments
 
 
 def test_a_damaged_compilation_cache_is_compiled_again(python, tmp_path):
