@@ -47,6 +47,8 @@ class PrimitivesTest(jtu.JaxTestCase):
         expected = run_on(jax.devices("cpu")[0], harness, arguments)
         found = run_on(jax.devices()[0], harness, arguments)
         self.assertEqual(len(found), len(expected))
+        if harness.group_name == "cholesky":  # what stands above the diagonal is the platform's own affair
+            found, expected = ([np.tril(value) for value in values] for values in (found, expected))
         for mine, other in zip(found, expected):
             self.assertEqual((mine.shape, mine.dtype), (other.shape, other.dtype))
             error = TOLERANCE.get(other.dtype)
