@@ -68,7 +68,7 @@ def main() -> int:
     options.rest = rest
     try:
         return options.run(options) or 0
-    except (source.NoTests, ValueError) as error:
+    except (source.NoTests, FileNotFoundError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
 
@@ -113,10 +113,12 @@ def run_other(options: argparse.Namespace) -> int:
     if options.command == "programs":
         defaults = ["--json", str(RESULTS / "programs.json"), "--resume", str(RESULTS / "programs.jsonl")]
     else:
-        from ferrule.native import library_path
+        defaults = ["--json", str(RESULTS / "surface.json"), "--pypjrt"]
+        if not any(argument.split("=")[0] == "--library" for argument in arguments):
+            from ferrule.native import library_path
 
-        defaults = ["--json", str(RESULTS / "surface.json"), "--library", str(library_path()), "--pypjrt"]
-        defaults += ["--option", "num_devices=2"]  # Ferrule's; some checks are about two devices
+            # An option of Ferrule's client; some checks are about two devices.
+            defaults += ["--library", str(library_path()), "--option", "num_devices=2"]
     command = [sys.executable, str(HERE / options.command / "run.py"), *defaults, *arguments]
     return subprocess.run(command, check=False).returncode
 
@@ -141,7 +143,10 @@ def run_all(options: argparse.Namespace) -> int:
 def run_check(options: argparse.Namespace) -> int:
     entries = manifest.load()
     found = []
-    for path in options.results or sorted(RESULTS.glob("*-ferrule*.jsonl")):
+    paths = options.results or sorted(RESULTS.glob("*-ferrule*.jsonl"))
+    if not paths:
+        raise ValueError(f"no results in {RESULTS}: run `jax` or `primitives` first")
+    for path in paths:
         results = runner.read(path)
         outcomes = {f"{file}.{test}": line["outcome"] for (file, test), line in results.outcomes.items()}
         found += manifest.faults(entries, outcomes, "x64" if results.header["x64"] else "default")

@@ -15,6 +15,8 @@ COMMAND = "make conformance"
 
 def write(folder: Path, page: Path) -> None:
     """Reads what is there; a suite that was not run is said to be missing."""
+    if not folder.is_dir() or not any(folder.glob("*.json*")):
+        raise ValueError(f"no results in {folder}: the page would say nothing; run the suites first")
     entries = manifest.load()
     parts = [_head(), _jax(folder, entries, "")]
     if (folder / "jax-ferrule-x64.jsonl").exists():
@@ -34,7 +36,7 @@ What was run against Ferrule's `cpu` target, with every failure and its reason. 
 {COMMAND}
 ```
 
-Commit {commit or "unknown"}, Python {platform.python_version()}, {machine}.
+Written at commit {commit or "unknown"}, Python {platform.python_version()}, {machine}.
 The known failures are in
 [`tests/conformance/known.toml`](../tests/conformance/known.toml); a failure that is not listed there, and a listed one
 that passes, fail `python tests/conformance/run.py check`.
