@@ -65,12 +65,14 @@ Result<void*> Allocator::Allocate(int64_t bytes) {
     free_[index].pop_back();
   } else {
     if (limit_ > 0 && stats_.pool_bytes + size > limit_) Trim();
-    data = SystemAllocate(size);
-    if (data == nullptr) {
+    auto fresh = Fresh(size);
+    if (!fresh.ok() && fresh.status().code() == Code::kResourceExhausted) {
       Trim();
-      data = SystemAllocate(size);
+      fresh = Fresh(size);
     }
-    if (data == nullptr) return Exhausted(bytes);
+    if (!fresh.ok() && fresh.status().code() == Code::kResourceExhausted) return Exhausted(bytes, fresh.status());
+    if (!fresh.ok()) return fresh.status();
+    data = *fresh;
     stats_.pool_bytes += size;
     stats_.peak_pool_bytes = std::max(stats_.peak_pool_bytes, stats_.pool_bytes);
   }
@@ -99,12 +101,21 @@ void Allocator::Free(void* data, int64_t bytes) {
     }
     stats_.pool_bytes -= size;
   }
-  std::free(data);
+  Return(data);
 }
+
+Result<void*> Allocator::Fresh(int64_t bytes) {
+  if (source_ != nullptr) return source_->Allocate(bytes);
+  void* data = SystemAllocate(bytes);
+  if (data == nullptr) return OutOfMemory("");
+  return data;
+}
+
+void Allocator::Return(void* data) { source_ != nullptr ? source_->Free(data) : std::free(data); }
 
 void Allocator::Trim() {
   for (size_t index = 0; index < free_.size(); ++index) {
-    for (void* data : free_[index]) std::free(data);
+    for (void* data : free_[index]) Return(data);
     stats_.pool_bytes -= static_cast<int64_t>(free_[index].size()) * ClassBytes(static_cast<int>(index));
     free_[index].clear();
   }
@@ -127,10 +138,11 @@ void Allocator::ClearPeaks() {
   stats_.largest_alloc_size = 0;
 }
 
-Status Allocator::Exhausted(int64_t bytes) const {
+Status Allocator::Exhausted(int64_t bytes, const Status& why) const {
   std::string text = where_ + " is out of memory\n  requested: " + Mebibytes(bytes) +
                      "\n  in use: " + Mebibytes(stats_.bytes_in_use) + "\n  limit: ";
   text += limit_ > 0 ? Mebibytes(limit_) : "what the machine has";
+  if (!why.message().empty()) text += "\n  the driver says: " + why.message();
   if (!large_.empty()) {
     text += "\n  largest live buffers: ";
     int shown = 0;

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -24,12 +25,21 @@ struct MemoryStats {
   int64_t pool_bytes = 0, peak_pool_bytes = 0;  // in use and kept for reuse
 };
 
+// Where an allocator's blocks come from; without one they are the host's own memory. Blocks are 64-byte aligned.
+class MemorySource {
+ public:
+  virtual ~MemorySource() = default;
+  virtual Result<void*> Allocate(int64_t bytes) = 0;
+  virtual void Free(void* data) = 0;
+};
+
 // Hands out 64-byte aligned blocks and keeps freed ones in lists by size class: a training step asks for the same sizes
 // each time, and fresh pages from the system cost more than the work on a small tensor.
 class Allocator : public RefCounted {
  public:
   // `where` names the device in messages; `limit` in bytes, 0 = none.
-  Allocator(std::string where, int64_t limit) : where_(std::move(where)), limit_(limit) {}
+  Allocator(std::string where, int64_t limit, std::unique_ptr<MemorySource> source = nullptr)
+      : where_(std::move(where)), limit_(limit), source_(std::move(source)) {}
 
   // At least `bytes` bytes, also for 0. The contents are undefined.
   Result<void*> Allocate(int64_t bytes);
@@ -45,11 +55,14 @@ class Allocator : public RefCounted {
   friend class Ref;
   ~Allocator() override;
 
-  Status Exhausted(int64_t bytes) const;
+  Status Exhausted(int64_t bytes, const Status& why = {}) const;
+  Result<void*> Fresh(int64_t bytes);
+  void Return(void* data);
   void Trim();
 
   const std::string where_;
   const int64_t limit_;
+  const std::unique_ptr<MemorySource> source_;
   mutable std::mutex mutex_;
   std::array<std::vector<void*>, 320> free_;  // by size class
   std::map<int64_t, int64_t> large_;          // live blocks of at least kLarge bytes: size → how many

@@ -10,7 +10,7 @@ namespace ferrule {
 namespace {
 
 constexpr char kMagic[8] = {'F', 'E', 'R', 'R', 'U', 'L', 'E', '\0'};
-constexpr uint32_t kFormat = 3;
+constexpr uint32_t kFormat = 4;
 constexpr int kMaxDepth = 200;  // of nested attributes and of nested blocks
 constexpr int64_t kMaxBytes = int64_t{1} << 47;
 
@@ -285,6 +285,8 @@ StepData ProgramReader::GetStep(const std::vector<CompiledFn>& functions, const 
       Check(step.function < functions.size(), "a launch names a function that does not exist");
       Check(step.grid >= 0, "a launch has a negative grid");
       for (uint32_t slot : step.slots) Check(slot < data.slots.size(), "a launch names a slot that does not exist");
+      step.writes = Get<uint32_t>();
+      Check(step.writes <= step.slots.size(), "a launch writes more slots than it has");
       return step;
     }
     case 2: {

@@ -25,6 +25,7 @@ struct LaunchData {
   uint32_t function;
   int64_t grid, grain;
   std::vector<uint32_t> slots;
+  uint32_t writes;  // how many of the last slots the kernel writes
 };
 struct CopyData {
   uint32_t dst, src;

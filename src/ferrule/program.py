@@ -10,8 +10,10 @@ Binary form (little endian; `native/program.cc` reads it; bump FORMAT with any c
     format                 u32 = FORMAT
     checksum               u32 = crc32 of everything after this field
     compiler               str   version of Ferrule that made it
-    target                 str   "cpu"
-    features               str   CPU features that the code needs, comma separated, as LLVM names them ("avx2,fma")
+    target                 str   "cpu", "xpu"
+    features               str   what the code needs of the machine, comma separated: for cpu LLVM's names of processor
+                           features ("avx2,fma"), for devices "f16", "f64", "atomic64", "group=256", "local=65536",
+                           "sub_group=16" (work-items per group, bytes of local memory per group)
     name                   str
     fingerprint            str   hex
     replicas, partitions   i64, i64
@@ -25,7 +27,9 @@ Binary form (little endian; `native/program.cc` reads it; bump FORMAT with any c
     cost                   list of: str, f64         (flops, "bytes accessed", …)
     arena_bytes            i64   temporaries: one allocation per execution
     constants              bytes                      loaded at 64-byte alignment
-    objects                list<bytes>                relocatable ELF objects
+    objects                list<bytes>                relocatable ELF objects; on a device one module of kernels (SPIR-V),
+                                                      and an ELF object with the functions (comparators) that host
+                                                      calls get as attributes
     functions              list of: object u32, symbol str, flops f64, bytes f64 (of one whole launch)
     slots                  list of: kind u8, index-or-offset i64, size i64
                            kind 0 param k, 1 output k, 2 constant at offset, 3 arena at offset
@@ -33,9 +37,11 @@ Binary form (little endian; `native/program.cc` reads it; bump FORMAT with any c
     text                   bytes  the optimized program, for people
 
     step = u8 opcode, then
-    1 LAUNCH   function u32, grid i64, grain i64, slots list<u32>
-               calls fn(void** pointers, i64 begin, i64 end) on disjoint ranges that cover [0, grid); ranges have at
-               least `grain` iterations, and a grid <= grain runs on the calling thread
+    1 LAUNCH   function u32, grid i64, grain i64, slots list<u32>, writes u32
+               cpu: calls fn(void** pointers, i64 begin, i64 end) on disjoint ranges that cover [0, grid); ranges have
+               at least `grain` iterations, and a grid <= grain runs on the calling thread
+               device: starts the kernel on `grid` work-groups of `grain` work-items; its arguments are the pointers
+               the last `writes` slots are written, the others only read (an update in place has its slot on both sides)
     2 COPY     dst slot u32, src slot u32, bytes i64         (nothing happens when both are the same address)
     3 WHILE    cond block u32, predicate slot u32 (i1), body block u32
     4 CASE     index slot u32, kind u8 (0 = i32 index, the last branch when out of range; 1 = i1: branch 0 if true
@@ -65,7 +71,7 @@ from ferrule.errors import FailedPrecondition, InvalidArgument
 from ferrule.ir.types import BY_NUMPY, BY_PJRT, DType, Tensor
 
 MAGIC = b"FERRULE\0"
-FORMAT = 3
+FORMAT = 4
 PARAM, OUTPUT, CONSTANT, ARENA = 0, 1, 2, 3
 NOT_DONATED, DONATED = -1, -2
 SMALL, PYTHON = 1, 2
@@ -84,6 +90,7 @@ class Launch:
     grid: int
     grain: int
     slots: tuple[int, ...]
+    writes: int = 1
 
 
 @dataclass(frozen=True)
@@ -217,7 +224,7 @@ class Program:
 
     def _step(self, step: Step) -> str:
         match step:
-            case Launch(function, grid, grain, slots):
+            case Launch(function, grid, grain, slots, _):
                 args = ", ".join(map(self._slot, slots))
                 return f"launch {self.functions[function][1]}({args}) grid={grid} grain={grain}"
             case Copy(dst, src, nbytes):
@@ -303,6 +310,7 @@ class _Writer:
             case Launch():
                 self.put("BIqq", 1, step.function, step.grid, step.grain)
                 self.ints(step.slots, "I")
+                self.put("I", step.writes)
             case Copy():
                 self.put("BIIq", 2, step.dst, step.src, step.nbytes)
             case While():
@@ -438,7 +446,7 @@ class _Reader:
         match opcode:
             case 1:
                 function, grid, grain = self.get("Iqq")
-                return Launch(function, grid, grain, self.ints("I"))
+                return Launch(function, grid, grain, self.ints("I"), self.get("I"))
             case 2:
                 return Copy(*self.get("IIq"))
             case 3:

@@ -75,7 +75,7 @@ class _Assembler:
         self.work.flops += kernel.flops
         self.work.nbytes += kernel.bytes
         slots = tuple(self.slot(v) for v in (*op.operands, *op.results))
-        return [Launch(index, kernel.grid, kernel.grain, slots)]
+        return [Launch(index, kernel.grid, kernel.grain, slots, len(op.results))]
 
     def call(self, op: Op) -> Step:
         attrs: dict[str, Any] = dict(op.attrs["attrs"])
