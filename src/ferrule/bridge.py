@@ -13,16 +13,21 @@ from math import prod
 import numpy as np
 
 from ferrule import callbacks
+from ferrule.errors import InvalidArgument
 from ferrule.ir.types import BY_PJRT
 
 # A buffer of the program: its bytes (writable for a result), its PJRT_Buffer_Type, its dimensions.
 RawBuffer = tuple[memoryview, int, Sequence[int]]
+
+_library = ""  # the path of the libferrule.so that this process loaded
 
 
 def initialize(library_path: str) -> None:
     """Runs once when a framework initializes the plugin, before it makes a client."""
     from ferrule import libraries
 
+    global _library
+    _library = library_path
     library = ctypes.CDLL(library_path)
     libraries.hand_over(library)
     # Its files are part of the platform's version, hence of the frameworks' compile-cache keys.
@@ -60,6 +65,19 @@ def _no_cycles_left() -> Iterator[None]:
         if enabled:
             gc.enable()
         gc.collect(0)
+
+
+def device_libraries(target: bytes) -> bytes:
+    """Where the libraries of a device's driver are, as `name=value` lines (see targets/xpu.py).
+
+    The runtime asks when a device of the target is first wanted, before it opens the driver.
+    """
+    from ferrule.native import library_path
+    from ferrule.targets import xpu
+
+    if target != b"xpu":
+        raise InvalidArgument(f"the target {target.decode(errors='replace')!r} has no driver library")
+    return xpu.find(_library or library_path()).lines().encode()
 
 
 def host_callback(id: int, operands: Sequence[RawBuffer], results: Sequence[RawBuffer]) -> None:

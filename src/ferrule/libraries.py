@@ -3,6 +3,7 @@
 SciPy's wheels carry OpenBLAS with LAPACK; another SciPy exports its BLAS as C function pointers
 (`scipy.linalg.cython_blas`). oneDNN comes as a shared library in the package `onednn-cpu-gomp`. None is required: the
 runtime has own loops for everything, slower at some sizes. The runtime opens a library when a program first needs it.
+What an xpu device needs is in `targets/xpu.py`.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ class Library:
         return f"{self.name}: not used, {self.missing} ({self.purpose}); install it with `{self.install}`"
 
 
-def _off() -> frozenset[str]:
-    """Libraries switched off by FERRULE_LIBRARIES_OFF, a comma-separated list of `scipy` and `onednn`."""
+def switched_off() -> frozenset[str]:
+    """Libraries switched off by FERRULE_LIBRARIES_OFF, a comma-separated list of `scipy`, `onednn`, `dnnl-sycl`."""
     return frozenset(filter(None, os.environ.get("FERRULE_LIBRARIES_OFF", "").split(",")))
 
 
@@ -56,7 +57,7 @@ def _pointers(module: Any, names: tuple[str, ...], prefix: str) -> dict[str, int
 
 def openblas_path() -> Path | None:
     """The OpenBLAS in SciPy's wheel, found without importing SciPy (which takes a good part of a second)."""
-    if "scipy" in _off():
+    if "scipy" in switched_off():
         return None
     spec = importlib.util.find_spec("scipy")
     if spec is None or spec.origin is None:
@@ -67,7 +68,7 @@ def openblas_path() -> Path | None:
 
 def scipy_symbols() -> dict[str, int]:
     """BLAS and LAPACK entry points of a SciPy that is not a wheel, by the names of native/blas.cc; else empty."""
-    if "scipy" in _off() or importlib.util.find_spec("scipy") is None:
+    if "scipy" in switched_off() or importlib.util.find_spec("scipy") is None:
         return {}
     try:
         from scipy.linalg import cython_blas, cython_lapack
@@ -76,23 +77,28 @@ def scipy_symbols() -> dict[str, int]:
     return _pointers(cython_blas, BLAS, "blas") | _pointers(cython_lapack, LAPACK, "lapack")
 
 
-def _files(package: str, start: str) -> list[Path]:
-    """Installed files of a package whose names start so, shortest name first (libdnnl.so.3 before libdnnl.so.3.2)."""
+def installed_files(package: str, start: str) -> list[Path]:
+    """Installed files of a package whose names start so, shortest name first (libdnnl.so.3 before libdnnl.so.3.2).
+
+    A file of another size than the package recorded is another package's: `onednn-cpu-gomp` and `onednn` both write
+    their own libdnnl.so.3 into one folder, and the one that is installed later wins. Their full names differ.
+    """
     try:
         listed = metadata.files(package) or ()
     except metadata.PackageNotFoundError:
         return []
-    paths = [Path(str(f.locate())).resolve() for f in listed if f.name.startswith(start)]
-    return sorted((p for p in paths if p.exists()), key=lambda p: len(p.name))
+    paths = [(Path(str(f.locate())).resolve(), f.size) for f in listed if f.name.startswith(start)]
+    own = [p for p, size in paths if p.exists() and (size is None or p.stat().st_size == size)]
+    return sorted(own, key=lambda p: len(p.name))
 
 
 def onednn_path() -> Path | None:
     """libdnnl.so.3 of the package onednn-cpu-gomp, or the file that FERRULE_ONEDNN names; None when there is none."""
     if named := os.environ.get("FERRULE_ONEDNN"):
         return Path(named)
-    if "onednn" in _off():
+    if "onednn" in switched_off():
         return None
-    return next(iter(_files("onednn-cpu-gomp", "libdnnl.so.3")), None)
+    return next(iter(installed_files("onednn-cpu-gomp", "libdnnl.so.3")), None)
 
 
 def hand_over(library: ctypes.CDLL) -> None:
@@ -108,7 +114,7 @@ def hand_over(library: ctypes.CDLL) -> None:
 
 def describe() -> list[Library]:
     """What was found, what is missing, and what to install."""
-    openblas, dnnl, off = openblas_path(), onednn_path(), _off()
+    openblas, dnnl, off = openblas_path(), onednn_path(), switched_off()
     symbols = {} if openblas else scipy_symbols()
     switched = "switched off by FERRULE_LIBRARIES_OFF"
     return [
