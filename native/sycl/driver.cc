@@ -1,0 +1,86 @@
+// The driver for Intel GPUs, through SYCL: devices of Level Zero and OpenCL, or OpenCL's CPU device.
+//
+// This library is linked to libsycl.so.9 and has no path of its own. Before it is opened with dlopen, these must have
+// been opened by absolute path with RTLD_NOW | RTLD_GLOBAL, in this order, as far as they are there:
+//
+//   needed by the OpenCL CPU device:  libintlc.so.5, libimf.so, libirng.so, libsvml.so, libOpenCL.so.1
+//   needed by oneDNN:                 libtbb.so.12
+//   always needed:                    libsycl.so.9 (it finds libur_loader beside itself)
+//
+// and the path of libintelocl.so must be in the environment variable OCL_ICD_FILENAMES (colons between several): SYCL
+// enumerates platforms once, in its first call. Real GPUs need none of the optional ones. The names in `paths` that
+// this library reads itself: "libdnnl" (oneDNN built for SYCL, of the package onednn).
+#include "../driver.h"
+
+#include <cstring>
+
+#include "device.h"
+#include "module.h"
+
+namespace ferrule_sycl {
+namespace {
+
+bool WantsTiles(const char* options) { return options && std::strstr(options, "tiles=1"); }
+
+// `open` takes an index of the list that `devices` gave last.
+std::atomic<bool> shown_tiles{false};
+
+int ListDevices(const char* options, const FerruleDeviceInfo* const** infos, size_t* count) {
+  return Guard([] { return "looking for devices"; },
+               [&] {
+                 bool tiles = WantsTiles(options);
+                 const Devices& all = FindDevices(tiles);
+                 shown_tiles = tiles;
+                 *infos = all.infos.data();
+                 *count = all.infos.size();
+                 if (all.infos.empty()) Fail({kOk, all.why_none});
+               });
+}
+
+int OpenIndex(size_t index, FerruleDevice** device) {
+  const Devices& all = FindDevices(shown_tiles);
+  if (index >= all.list.size()) {
+    return Fail({kNotFound, "there is no device " + std::to_string(index) + " among " +
+                                std::to_string(all.list.size()) + (all.list.empty() ? ": " + all.why_none : "")});
+  }
+  return Open(*all.list[index], device);
+}
+
+int Call(FerruleDevice*, FerruleCall*, void* const*, void* const*, void*, FerruleAfter, FerruleEvent**) {
+  return Fail({kUnimplemented, "no library call was prepared"});
+}
+int Prepare(FerruleDevice*, const FerruleCallDesc* desc, FerruleCall**, int64_t*) {
+  return Fail({kNotFound, std::string("the SYCL driver has no library call ") + desc->target});
+}
+void Discard(FerruleCall*) {}
+
+const FerruleDriver table = {
+    sizeof(FerruleDriver),
+    FERRULE_DRIVER_ABI,
+    LastError,
+    ListDevices,
+    OpenIndex,
+    Close,
+    Allocate,
+    Free,
+    Copy,
+    Launch,
+    Call,
+    Join,
+    Wait,
+    Retain,
+    Release,
+    Times,
+    Load,
+    Unload,
+    GetKernel,
+    Prepare,
+    Discard,
+};
+
+}  // namespace
+}  // namespace ferrule_sycl
+
+extern "C" __attribute__((visibility("default"))) const FerruleDriver* ferrule_get_driver(uint32_t abi, const char*) {
+  return abi == FERRULE_DRIVER_ABI ? &ferrule_sycl::table : nullptr;
+}

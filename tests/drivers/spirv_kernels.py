@@ -1,0 +1,61 @@
+"""SPIR-V for the driver's tests, by llvmlite from LLVM IR."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import llvmlite.binding as llvm
+
+HEAD = """
+target triple = "spirv64-unknown-unknown"
+declare i64 @_Z13get_global_idj(i32)
+declare float @_Z3expf(float)
+"""
+
+
+def add(name: str, number: float = 1.0) -> str:
+    """out[i] = in[i] + number"""
+    return f"""
+define spir_kernel void @{name}(ptr addrspace(1) %in, ptr addrspace(1) %out) {{
+  %i = call i64 @_Z13get_global_idj(i32 0)
+  %p = getelementptr float, ptr addrspace(1) %in, i64 %i
+  %q = getelementptr float, ptr addrspace(1) %out, i64 %i
+  %x = load float, ptr addrspace(1) %p
+  %y = fadd float %x, {number:e}
+  store float %y, ptr addrspace(1) %q
+  ret void
+}}
+"""
+
+
+def work(name: str, rounds: int) -> str:
+    """in[i] = in[i] * 1 + 0, often: takes long."""
+    return f"""
+define spir_kernel void @{name}(ptr addrspace(1) %in) {{
+entry:
+  %i = call i64 @_Z13get_global_idj(i32 0)
+  %p = getelementptr float, ptr addrspace(1) %in, i64 %i
+  %x = load float, ptr addrspace(1) %p
+  br label %loop
+loop:
+  %n = phi i64 [0, %entry], [%m, %loop]
+  %v = phi float [%x, %entry], [%w, %loop]
+  %e = call float @_Z3expf(float %v)
+  %w = fmul float %e, 5.0e-01
+  %m = add i64 %n, 1
+  %more = icmp ult i64 %m, {rounds}
+  br i1 %more, label %loop, label %end
+end:
+  store float %w, ptr addrspace(1) %p
+  ret void
+}}
+"""
+
+
+@cache
+def spirv(*functions: str) -> bytes:
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    module = llvm.parse_assembly(HEAD + "".join(functions))
+    machine = llvm.Target.from_triple("spirv64-unknown-unknown").create_target_machine(opt=2)
+    return machine.emit_object(module)
