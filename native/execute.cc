@@ -1,4 +1,7 @@
 // PJRT_LoadedExecutable_Execute: checks everything first, then launches on every device.
+#include <system_error>
+#include <thread>
+
 #include "entry.h"
 #include "launch.h"
 
@@ -16,6 +19,34 @@ Status CheckOptions(const PJRT_ExecuteOptions& options) {
     return InvalidArgument("PJRT_ExecuteOptions: `non_donatable_input_indices` is null");
   }
   return {};
+}
+
+// A program with callbacks runs while its caller waits, as on one device: a callback may run programs itself, and must
+// not occupy the devices' queues. Fails as a whole, with the error of the device that failed first by itself.
+Status RunInThreads(std::vector<Launch>& launches, Rendezvous& rendezvous, PJRT_Buffer** const* outputs, size_t count,
+                    std::vector<Ref<Event>>& events) {
+  std::vector<Status> statuses(launches.size());
+  const auto run = [&](size_t d) { statuses[d] = launches[d].RunInline(outputs[d], &events[d]); };
+  std::vector<std::thread> threads;
+  for (size_t d = 1; d < launches.size(); ++d) {
+    try {
+      threads.emplace_back(run, d);
+    } catch (const std::system_error& error) {
+      statuses[d] = Internal("no thread could be started for a device: " + std::string(error.what()));
+      rendezvous.Leave(static_cast<int>(d), statuses[d]);
+    }
+  }
+  run(0);
+  for (std::thread& thread : threads) thread.join();
+  const Status* failed = nullptr;
+  for (const Status& status : statuses) {
+    if (!status.ok() && (failed == nullptr || failed->code() == Code::kAborted)) failed = &status;
+  }
+  if (failed == nullptr) return {};
+  for (size_t d = 0; d < launches.size(); ++d) {
+    for (size_t k = 0; statuses[d].ok() && k < count; ++k) delete From(outputs[d][k]);
+  }
+  return *failed;
 }
 
 }  // namespace
@@ -57,14 +88,24 @@ Status LoadedExecutable::Execute(const PJRT_LoadedExecutable_Execute_Args& args,
     finish(0, std::move(done));
     return {};
   }
-  // Nothing starts before every device's arguments are known to be good. The devices run side by side, as collectives
-  // will need it.
+  // Nothing starts before every device's arguments are known to be good. The devices run side by side and meet in
+  // collectives.
   std::vector<Launch> launches(expected);
-  for (size_t d = 0; d < expected; ++d) FERRULE_RETURN_IF_ERROR(start(d, launches[d]));
+  std::vector<std::string> names(expected);
   for (size_t d = 0; d < expected; ++d) {
-    Launch::Enqueue(std::move(launches[d]), args.output_lists[d], &done);
-    finish(d, std::move(done));
+    FERRULE_RETURN_IF_ERROR(start(d, launches[d]));
+    names[d] = devices[d]->description->text;
   }
+  auto rendezvous = std::make_shared<Rendezvous>(static_cast<int>(program.replicas),
+                                                 static_cast<int>(program.partitions), std::move(names));
+  for (size_t d = 0; d < expected; ++d) launches[d].Join(rendezvous, static_cast<int>(d));
+  std::vector<Ref<Event>> events(expected);
+  if (program.flags & Program::kPython) {
+    FERRULE_RETURN_IF_ERROR(RunInThreads(launches, *rendezvous, args.output_lists, program.outputs.size(), events));
+  } else {
+    Launch::EnqueueAll(std::move(launches), args.output_lists, events.data());
+  }
+  for (size_t d = 0; d < expected; ++d) finish(d, std::move(events[d]));
   return {};
 }
 

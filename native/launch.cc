@@ -190,6 +190,7 @@ Status Launch::Run() {
   context.allocate_self = &scratch;
   context.replica_id = ids_.replica;
   context.partition_id = ids_.partition;
+  context.rendezvous = rendezvous_.get();
   try {
     return program().Run(params.data(), outputs.data(), arena_ ? arena_->data() : nullptr, context);
   } catch (const std::bad_alloc&) {
@@ -220,12 +221,14 @@ Status Launch::RunInline(PJRT_Buffer** outputs, Ref<Event>* done) {
     TakeDonated();
     if (Status bound = Bind(); !bound.ok()) {
       PutBackDonated();
+      if (rendezvous_) rendezvous_->Leave(member_, bound);
       return bound;
     }
     status = Run();
   } else {
     TakeDonated();
   }
+  if (rendezvous_) rendezvous_->Leave(member_, status);
   // What a callback raises is the call's own error. On the outputs, one of which may be the token of an ordered effect,
   // it would fail every later program with that effect.
   if (!status.ok() && (program().flags & Program::kPython)) return status;
@@ -241,6 +244,7 @@ void Launch::Complete() {
   Status status = WaitForInputs();
   if (status.ok()) status = Bind();
   if (status.ok()) status = Run();
+  if (rendezvous_) rendezvous_->Leave(member_, status);
   arena_ = nullptr;
   // Inputs go before anyone is told, so that a consumer finds their memory free, and donated memory its alone.
   inputs_ = {};
@@ -249,7 +253,7 @@ void Launch::Complete() {
   done_->Set(std::move(status));  // the ready event of every output, too
 }
 
-void Launch::Enqueue(Launch launch, PJRT_Buffer** outputs, Ref<Event>* done) {
+WorkQueue::Addition Launch::Queued(Launch launch, PJRT_Buffer** outputs, Ref<Event>* done) {
   auto queued = std::make_shared<Launch>(std::move(launch));
   queued->TakeDonated();
   queued->done_ = *done = Event::New();
@@ -260,8 +264,18 @@ void Launch::Enqueue(Launch launch, PJRT_Buffer** outputs, Ref<Event>* done) {
     outputs[k] = queued->MakeOutput(k, queued->contents_[k]);
   }
   Device* device = queued->device_;
-  const Ref<Event> finished = *done;
-  device->queue.Add([queued = std::move(queued)] { queued->Complete(); }, finished);
+  return {&device->queue, [queued = std::move(queued)] { queued->Complete(); }, *done};
+}
+
+void Launch::Enqueue(Launch launch, PJRT_Buffer** outputs, Ref<Event>* done) {
+  WorkQueue::Addition queued = Queued(std::move(launch), outputs, done);
+  queued.queue->Add(std::move(queued.task), std::move(queued.done));
+}
+
+void Launch::EnqueueAll(std::vector<Launch> launches, PJRT_Buffer** const* outputs, Ref<Event>* done) {
+  std::vector<WorkQueue::Addition> queued;
+  for (size_t d = 0; d < launches.size(); ++d) queued.push_back(Queued(std::move(launches[d]), outputs[d], &done[d]));
+  WorkQueue::AddAll(std::move(queued));
 }
 
 }  // namespace ferrule

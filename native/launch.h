@@ -2,12 +2,15 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <vector>
 
 #include "buffer.h"
 #include "executable.h"
 #include "execute_context.h"
 #include "inline_vector.h"
 #include "ref.h"
+#include "rendezvous.h"
 #include "status.h"
 
 namespace ferrule {
@@ -16,6 +19,12 @@ class Launch {
  public:
   Launch() = default;
   Launch(LoadedExecutable* executable, Device* device, PJRT_LogicalDeviceIds ids, ExecuteContext* context);
+
+  // The run is one of several devices' that may meet in collectives; this one has the number `member`.
+  void Join(std::shared_ptr<Rendezvous> rendezvous, int member) {
+    rendezvous_ = std::move(rendezvous);
+    member_ = member;
+  }
 
   // Checks the arguments and takes hold of their contents. Changes nothing.
   Status Prepare(PJRT_Buffer* const* arguments, const PJRT_ExecuteOptions& options);
@@ -37,6 +46,8 @@ class Launch {
   Status RunInline(PJRT_Buffer** outputs, Ref<Event>* done);
   // Makes pending outputs and puts the run into the device's queue.
   static void Enqueue(Launch launch, PJRT_Buffer** outputs, Ref<Event>* done);
+  // The same for several devices at one point in time: their runs come in the same order as other such runs everywhere.
+  static void EnqueueAll(std::vector<Launch> launches, PJRT_Buffer** const* outputs, Ref<Event>* done);
 
  private:
   static constexpr size_t kInline = 8;
@@ -51,6 +62,7 @@ class Launch {
   Status CheckDuplicates() const;
   Status WaitForInputs() const;
   void Complete();
+  static WorkQueue::Addition Queued(Launch launch, PJRT_Buffer** outputs, Ref<Event>* done);
   Memory* OutputMemory(size_t k) const;
   PJRT_Buffer* MakeOutput(size_t k, Ref<Contents> contents) const;
 
@@ -66,6 +78,8 @@ class Launch {
   Ref<Storage> arena_;                             // of the temporaries, after Bind
   InlineVector<Ref<Contents>, kInline> contents_;  // of the outputs of a queued run
   Ref<Event> done_;                                // of a queued run
+  std::shared_ptr<Rendezvous> rendezvous_;         // with the other devices, if there are any
+  int member_ = 0;
 };
 
 }  // namespace ferrule

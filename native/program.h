@@ -12,6 +12,7 @@
 
 namespace ferrule {
 
+class Rendezvous;
 class ThreadPool;
 
 // What a step may use while a program runs on one device.
@@ -24,6 +25,7 @@ struct ExecContext {
   void* (*allocate)(void* self, int64_t bytes) = nullptr;
   void* allocate_self = nullptr;
   int replica_id = 0, partition_id = 0;
+  Rendezvous* rendezvous = nullptr;  // of the devices of this run; null when there is one only
 };
 
 struct ParamInfo {

@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <deque>
@@ -92,13 +93,28 @@ WorkQueue::~WorkQueue() {
 
 void WorkQueue::Add(std::function<void()> task, Ref<Event> done) {
   State& state = *state_;
-  state.pending.fetch_add(1, std::memory_order_acq_rel);
   {
     std::lock_guard lock(state.mutex);
-    state.tasks.push_back({std::move(task), std::move(done)});
-    if (!state.thread.joinable()) state.thread = std::thread([self = state_] { State::Work(self); });
+    Push(std::move(task), std::move(done));
   }
   state.wake.notify_one();
+}
+
+void WorkQueue::Push(std::function<void()> task, Ref<Event> done) {
+  State& state = *state_;
+  state.pending.fetch_add(1, std::memory_order_acq_rel);
+  state.tasks.push_back({std::move(task), std::move(done)});
+  if (!state.thread.joinable()) state.thread = std::thread([self = state_] { State::Work(self); });
+}
+
+void WorkQueue::AddAll(std::vector<Addition> additions) {
+  // In the order of the fork handler's set, so that nobody who locks several queues waits in a circle.
+  std::sort(additions.begin(), additions.end(),
+            [](const Addition& a, const Addition& b) { return std::less<>()(a.queue, b.queue); });
+  for (Addition& a : additions) a.queue->state_->mutex.lock();
+  for (Addition& a : additions) a.queue->Push(std::move(a.task), std::move(a.done));
+  for (Addition& a : additions) a.queue->state_->mutex.unlock();
+  for (Addition& a : additions) a.queue->state_->wake.notify_one();
 }
 
 bool WorkQueue::Idle() const { return state_->pending.load(std::memory_order_acquire) == 0; }

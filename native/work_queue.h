@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <vector>
 
 #include "event.h"
 #include "ref.h"
@@ -19,6 +20,14 @@ class WorkQueue {
   // `done` is the event that the task sets at its end. In the child of a fork, which has no worker thread, the events
   // of the parent's unfinished tasks fail; the queue starts anew.
   void Add(std::function<void()> task, Ref<Event> done);
+  // Adds one task to each of several queues (each named once) at one point in time, so that tasks which wait for each
+  // other come in the same order everywhere, and no task between them can wait for a later one.
+  struct Addition {
+    WorkQueue* queue;
+    std::function<void()> task;
+    Ref<Event> done;
+  };
+  static void AddAll(std::vector<Addition> additions);
   // No task is queued or running.
   bool Idle() const;
   // Finishes what is queued and ends the thread.
@@ -26,6 +35,8 @@ class WorkQueue {
 
  private:
   struct State;
+  // With the state locked.
+  void Push(std::function<void()> task, Ref<Event> done);
   static std::shared_ptr<State> NewState();
   friend struct ForkHandler;
 
