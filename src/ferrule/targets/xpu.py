@@ -13,6 +13,7 @@ import os
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from importlib import metadata
 from pathlib import Path
 
 from ferrule.libraries import installed_files, switched_off
@@ -87,7 +88,7 @@ def find(library: str) -> Files:
         problems.append(_no_driver(library))
     if absent:
         problems.append((f"not installed: {', '.join(absent)}", INSTALL))
-    problems += _gpu()
+    problems += gpu_problems()
     if not files.icd:
         problems.append(("no CPU device stands in, because intel-opencl-rt is not installed", INSTALL))
     problems += _environment(files.icd)
@@ -136,7 +137,17 @@ def gpus(root: Path = Path("/")) -> list[Path]:
     return found
 
 
-def _gpu(root: Path = Path("/")) -> Iterator[tuple[str, str]]:
+def usable_gpu(library: str) -> bool:
+    """Could there be a GPU device? Asked at each start of JAX: it only looks whether files are there."""
+    if not driver_path(library) or not any(os.access(node, os.R_OK | os.W_OK) for node in gpus()):
+        return False
+    try:
+        return bool(metadata.version("intel-sycl-rt"))
+    except metadata.PackageNotFoundError:
+        return bool(locate("intel-sycl-rt", "libsycl.so.9"))
+
+
+def gpu_problems(root: Path = Path("/")) -> Iterator[tuple[str, str]]:
     """What keeps a real GPU from being used: the sentence and the command that mends it."""
     nodes = gpus(root)
     if not nodes:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import os
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from ferrule.errors import FailedPrecondition, FerruleError
@@ -58,8 +58,9 @@ def register_jax(
 ) -> None:
     """Gives JAX the platform `name`, before JAX's first use of a device.
 
-    target: the kind of device, such as "cpu"; by default the best one on the machine.
-    num_devices: how many devices the platform shows (the cpu target divides nothing: each one uses all cores).
+    target: the kind of device, "cpu" or "xpu"; by default what FERRULE_TARGET says, else what the name says, else cpu.
+        With "xpu" a CPU stands in where SYCL finds no GPU.
+    num_devices: how many devices the platform shows (nothing is divided: each one uses all of the hardware).
     memory_limit_bytes: what one device may allocate; by default the machine's memory.
     library: the path of libferrule.so, when it is not the installed one.
     priority: JAX's default device is of the platform with the highest priority (cpu has 0).
@@ -134,22 +135,60 @@ def _register(name: str, path: str, priority: int, options: dict[str, Any]) -> N
 
 
 def _offer_xpu(path: str) -> None:
-    """Lets `JAX_PLATFORMS=xpu` and `jax.devices("xpu")` say what is missing, without a word in any other program."""
+    """The platform `xpu`, without a word in programs that do not ask for it on machines without an Intel GPU.
+
+    A GPU that can be used becomes JAX's default, as other vendors' do: that is what somebody installs the SYCL runtime
+    for. The CPU device that stands in for one never does.
+    """
     from jax._src import xla_bridge
+
+    from ferrule.targets import xpu
 
     if xla_bridge.is_known_platform("xpu"):
         return  # somebody else's plugin for Intel devices
-    make = partial(_make_xpu, path)
     # fail_quietly: JAX starts every platform it knows unless JAX_PLATFORMS names some; only then is a failure an error.
-    xla_bridge.register_backend_factory("xpu", make, priority=INSTALLED_PRIORITY - 1, fail_quietly=True)
+    xla_bridge.register_backend_factory(
+        "xpu",
+        partial(_make_xpu, path),
+        priority=CHOSEN_PRIORITY if xpu.usable_gpu(path) else INSTALLED_PRIORITY - 1,
+        fail_quietly=True,
+        make_topology=partial(_make_xpu_topology, path),
+    )
 
 
 def _make_xpu(path: str) -> Any:
     from jax._src import xla_bridge
-    from jaxlib import xla_client
 
-    if not xla_client.pjrt_plugin_loaded("xpu"):
-        xla_client.load_pjrt_plugin_dynamically("xpu", path)
+    import jax
+    from ferrule.targets import xpu
+
+    asked = "xpu" in (jax.config.jax_platforms or "").split(",")
+    if not asked and not xpu.usable_gpu(path):
+        # Nothing is started: this is every JAX program on a machine without an Intel GPU.
+        raise FailedPrecondition("there is no Intel GPU that Ferrule can use", why=_WHY, fix=_FIX)
+    _xpu_plugin(path)
     client = xla_bridge.make_pjrt_c_api_client("xpu", {"platform_name": "xpu"})
+    if not asked and any(getattr(device, "stand_in", False) for device in client.local_devices()):
+        raise FailedPrecondition("SYCL shows no Intel GPU", why=_WHY, fix=_FIX)
     attach("xpu")
     return client
+
+
+_WHY = "the SYCL CPU device stands in for a GPU only in programs that ask for it"
+_FIX = "export JAX_PLATFORMS=xpu,cpu; `ferrule doctor` says what a GPU lacks"
+
+
+@cache
+def _xpu_plugin(path: str) -> Any:
+    """JAX's record of the library under the name `xpu`; JAX takes it once."""
+    from jaxlib import xla_client
+
+    return xla_client.load_pjrt_plugin_dynamically("xpu", path)
+
+
+def _make_xpu_topology(path: str, *args: Any, **options: Any) -> Any:
+    """For compiles without a device (jax.experimental.topologies)."""
+    from jaxlib import xla_client
+
+    attach("xpu")
+    return xla_client.make_c_api_device_topology(_xpu_plugin(path), *args, **{"platform_name": "xpu", **options})

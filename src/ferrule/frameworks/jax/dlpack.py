@@ -1,4 +1,7 @@
-"""DLPack for arrays on Ferrule's cpu devices. JAX's own methods take the platforms cpu and gpu only."""
+"""DLPack for arrays in host memory: those of the cpu target and of the CPU device that stands in for a GPU.
+
+JAX's own methods take the platforms cpu and gpu only.
+"""
 
 from __future__ import annotations
 
@@ -62,6 +65,7 @@ def patch(names: Set[str]) -> None:
 
     def __dlpack_device__(self: Any) -> tuple[Any, int]:
         if _is_ours(self, names):
+            _check_host_memory(self)
             from jax._src.dlpack import DLDeviceType
 
             return DLDeviceType.kDLCPU, 0
@@ -72,6 +76,7 @@ def patch(names: Set[str]) -> None:
     ) -> Any:
         if not _is_ours(self, names):
             return jax_export(self, stream=stream, max_version=max_version, dl_device=dl_device, copy=copy)
+        _check_host_memory(self)
         if stream is not None:
             raise BufferError(f"arrays in host memory have no streams; got stream={stream!r}")
         if dl_device is not None and int(dl_device[0]) != _CPU:
@@ -88,3 +93,13 @@ def _is_ours(array: Any, names: Set[str]) -> bool:
     if len(array._arrays) != 1 or array.is_deleted():
         return False  # JAX's own error
     return array.platform() in names
+
+
+def _check_host_memory(array: Any) -> None:
+    """A consumer would take the host's view of a GPU's memory for the array itself."""
+    (device,) = array.devices()
+    if not getattr(device, "host_access", True):
+        raise BufferError(
+            f"the array is in the memory of {device}, for which Ferrule has no DLPack; "
+            "copy it first: numpy.asarray(x), or jax.device_put(x, jax.devices('cpu')[0])"
+        )
