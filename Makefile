@@ -1,4 +1,5 @@
 # make demo   trains a network on Ferrule          make test   everything that is checked
+# make demo TARGET=xpu   the same on an Intel GPU, or on the SYCL CPU device that stands in for one
 # make setup  leaves a ready .venv                 make lint   style and types only
 # make conformance  the whole of JAX's suite, 10000 random programs, the PJRT surface: hours; writes docs/conformance.md
 # make sanitize  the runtime tests on a build with AddressSanitizer and UndefinedBehaviorSanitizer
@@ -8,9 +9,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 JOBS ?= auto
+TARGET ?= cpu
+# The driver for Intel GPUs is built where these headers are.
+SYCL := intel-sycl-rt>=2026.0,<2027; sys_platform == 'linux' and platform_machine == 'x86_64'
 
 # A change in any of these needs a new install; Python files are seen at once (editable install).
-NATIVE := $(wildcard native/*.cc native/*.h src/ferrule/pjrt/*.py) $(wildcard CMakeLists.txt)
+NATIVE := $(wildcard native/*.cc native/*.h native/sycl/* src/ferrule/pjrt/*.py) $(wildcard CMakeLists.txt)
 
 .PHONY: setup demo test conformance sanitize lint format clean
 
@@ -21,13 +25,14 @@ $(BIN)/python:
 
 $(STAMP): pyproject.toml $(NATIVE) | $(BIN)/python
 	@echo "Installing Ferrule and what it needs into $(VENV) (a few minutes the first time) ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check "scikit-build-core>=0.10" "cmake>=3.24" "ninja>=1.11"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check "scikit-build-core>=0.10" "cmake>=3.24" "ninja>=1.11" \
+	  "$(SYCL)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --editable ".[test]"
 	@$(BIN)/ferrule doctor
 	@touch $@
 
 demo: setup
-	@JAX_PLATFORMS=ferrule,cpu $(BIN)/python examples/digits.py
+	@JAX_PLATFORMS=$(if $(filter cpu,$(TARGET)),ferrule,$(TARGET)),cpu $(BIN)/python examples/digits.py
 
 test: setup
 	@$(BIN)/python -m pytest -q -n $(JOBS) --dist loadscope
@@ -48,12 +53,12 @@ sanitize: setup
 lint: setup
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check --quiet . || { $(BIN)/ruff format --check .; exit 1; }
-	@$(BIN)/clang-format --dry-run --Werror $(wildcard native/*.cc native/*.h)
+	@$(BIN)/clang-format --dry-run --Werror $(wildcard native/*.cc native/*.h native/sycl/*.cc native/sycl/*.h)
 	@$(BIN)/mypy
 
 format: setup
 	@$(BIN)/ruff check --fix --quiet . ; $(BIN)/ruff format --quiet .
-	@$(BIN)/clang-format -i $(wildcard native/*.cc native/*.h)
+	@$(BIN)/clang-format -i $(wildcard native/*.cc native/*.h native/sycl/*.cc native/sycl/*.h)
 
 clean:
 	rm -rf $(VENV) build

@@ -1,6 +1,6 @@
 """Trains a small convolutional network on scikit-learn's handwritten digits (1797 real images), on Ferrule.
 
-    JAX_PLATFORMS=ferrule,cpu python examples/digits.py
+    JAX_PLATFORMS=ferrule,cpu python examples/digits.py     (xpu,cpu: on an Intel GPU)
 
 Prints the devices, the compile time, steps per second and the test accuracy; then repeats the training on XLA's own CPU
 backend with the same seed and prints the largest difference between the two loss curves.
@@ -102,7 +102,7 @@ def main() -> int:
 
     data = load()
     device = jax.devices()[0]
-    print(f"devices: {jax.devices()}")
+    print(f"devices: {jax.devices()}, {device.device_kind}")
     print(f"training on {len(data[0])} images of digits, testing on {len(data[1])}")
     ours = train(device, data, chosen.steps, show=True)
     print(f"compile time of the training step: {ours['compile']:.2f} s")

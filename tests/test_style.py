@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-NATIVE = sorted(str(p) for p in (ROOT / "native").glob("*.[ch]*"))
+NATIVE = sorted(str(p) for p in (ROOT / "native").rglob("*.[ch]*"))
 CHECKS = {
     "ruff": ["ruff", "check", "."],
     "ruff format": ["ruff", "format", "--check", "."],

@@ -185,7 +185,7 @@ def test_gpu_without_driver(machine):
     machine.gpu()
     ((said, fix),) = machine.problems()
     assert "libze_loader.so.1" in said and "libze_intel_gpu.so.1" in said
-    assert fix == "sudo apt install libze1 libze-intel-gpu1"
+    assert fix == "sudo apt install libze1 libze-intel-gpu1 intel-opencl-icd"
 
 
 def test_gpu_of_another_group(machine, monkeypatch):

@@ -47,8 +47,9 @@ PACKAGES = (
 ONEDNN = "onednn"
 _CPU_DEVICE = "libintelocl.so"  # the OpenCL loader opens it when OCL_ICD_FILENAMES names it
 
-# What the packages of the system bring for a real GPU.
-LEVEL_ZERO = {"libze_loader.so.1": "libze1", "libze_intel_gpu.so.1": "libze-intel-gpu1"}
+# What the system's packages bring for a real GPU; the last one also brings the compiler that the others load.
+LEVEL_ZERO = ("libze_loader.so.1", "libze_intel_gpu.so.1")
+SYSTEM_PACKAGES = "libze1 libze-intel-gpu1 intel-opencl-icd"
 _SYSTEM = ("lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu", "usr/lib64", "usr/lib", "usr/local/lib")
 _INTEL = "0x8086"  # PCI vendor
 
@@ -160,8 +161,7 @@ def gpu_problems(root: Path = Path("/")) -> Iterator[tuple[str, str]]:
         group = _group(nodes[0])
         yield f"this user may not open {shown} (group {group})", f"sudo usermod -aG {group} $USER, then log in again"
     if absent := [name for name in LEVEL_ZERO if not level_zero(name, root)]:
-        packages = " ".join(LEVEL_ZERO[name] for name in absent)
-        yield f"no {' and no '.join(absent)} of the GPU's driver", f"sudo apt install {packages}"
+        yield f"no {' and no '.join(absent)} of the GPU's driver", f"sudo apt install {SYSTEM_PACKAGES}"
 
 
 def level_zero(name: str, root: Path = Path("/")) -> str:
