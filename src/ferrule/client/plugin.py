@@ -73,6 +73,8 @@ class Device:
         self.kind = text(kind.device_kind, kind.device_kind_size)
         shown = call("DeviceDescription_ToString", device_description=description)
         self.text = text(shown.to_string, shown.to_string_size)
+        found = call("DeviceDescription_Attributes", device_description=description)
+        self.attributes: dict[str, Any] = read_named_values(found.attributes, found.num_attributes)
 
     def __repr__(self) -> str:
         return self.text

@@ -44,7 +44,7 @@ PACKAGES = (
     Package("intel-cmplr-lib-ur", "adapters to Level Zero and OpenCL", ("libur_loader.so.0",)),
     Package("intel-sycl-rt", "SYCL runtime", ("libsycl.so.9",)),
 )
-ONEDNN = "onednn"
+ONEDNN = Package("onednn", "products and convolutions", ("libdnnl.so.3",))
 _CPU_DEVICE = "libintelocl.so"  # the OpenCL loader opens it when OCL_ICD_FILENAMES names it
 
 # What the system's packages bring for a real GPU; the last one also brings the compiler that the others load.
@@ -110,7 +110,7 @@ def onednn_path() -> str:
     """libdnnl of the package `onednn`, whose engines run on SYCL queues; empty when there is none."""
     if "dnnl-sycl" in switched_off():
         return ""
-    return locate(ONEDNN, "libdnnl.so.3")
+    return locate(ONEDNN.name, ONEDNN.libraries[0])
 
 
 def locate(package: str, name: str) -> str:
@@ -120,7 +120,7 @@ def locate(package: str, name: str) -> str:
     """
     if own := installed_files(package, name):
         return str(next((p for p in own if p.name == name), own[0]))
-    if package == ONEDNN and installed_files("onednn-cpu-gomp", name):
+    if package == ONEDNN.name and installed_files("onednn-cpu-gomp", name):
         return ""  # what lies around under this name is that package's
     folders = [Path(sys.prefix, "lib"), *map(Path, filter(None, os.environ.get("LD_LIBRARY_PATH", "").split(":")))]
     return next((str(f / name) for f in folders if (f / name).is_file()), "")
