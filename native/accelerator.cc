@@ -1,15 +1,11 @@
 #include "accelerator.h"
 
-#include <cstdlib>
 #include <cstring>
+
+#include "driver_library.h"
 
 namespace ferrule {
 namespace {
-
-bool HostAccess(const FerruleDeviceInfo& info) {
-  const char* text = std::getenv("FERRULE_HOST_ACCESS");
-  return info.host_access != 0 && !(text != nullptr && std::strcmp(text, "0") == 0);
-}
 
 // The events of commands that are not known to have ended.
 class Events {
@@ -122,9 +118,8 @@ Status Accelerator::Join(const Commands& after, Command* done) {
     *done = only != nullptr ? *only : Command();
     return {};
   }
-  return Begin("waiting for several commands", after, done, [&](FerruleAfter events, FerruleEvent** event) {
-    return driver_->join(device_, events, event);
-  });
+  return Begin("waiting for several commands", after, done,
+               [&](FerruleAfter events, FerruleEvent** event) { return driver_->join(device_, events, event); });
 }
 
 Status Accelerator::Wait(const Command& command) {

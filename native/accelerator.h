@@ -10,40 +10,12 @@
 #include <vector>
 
 #include "allocator.h"
+#include "command.h"
 #include "driver.h"
 #include "ref.h"
 #include "status.h"
 
 namespace ferrule {
-
-// A reference to a driver's event: the end of one command. Empty for what has ended already.
-class Command {
- public:
-  Command() = default;
-  Command(const FerruleDriver* driver, FerruleEvent* event) : driver_(driver), event_(event) {}  // takes the reference
-  Command(const Command& other) : driver_(other.driver_), event_(other.event_) {
-    if (event_ != nullptr) driver_->retain(event_);
-  }
-  Command(Command&& other) noexcept : driver_(other.driver_), event_(std::exchange(other.event_, nullptr)) {}
-  Command& operator=(Command other) noexcept {
-    std::swap(driver_, other.driver_);
-    std::swap(event_, other.event_);
-    return *this;
-  }
-  ~Command() {
-    if (event_ != nullptr) driver_->release(event_);
-  }
-
-  explicit operator bool() const { return event_ != nullptr; }
-  FerruleEvent* event() const { return event_; }
-  bool operator==(const Command& other) const { return event_ == other.event_; }
-
- private:
-  const FerruleDriver* driver_ = nullptr;
-  FerruleEvent* event_ = nullptr;
-};
-
-using Commands = std::vector<Command>;
 
 class Accelerator : public RefCounted {
  public:
@@ -54,7 +26,7 @@ class Accelerator : public RefCounted {
   const FerruleDriver* driver() const { return driver_; }
   const FerruleDeviceInfo& info() const { return *info_; }
   const std::string& name() const { return name_; }
-  // Whether the host may touch the device's memory; FERRULE_HOST_ACCESS=0 makes a stand-in behave like a real GPU.
+  // Whether the host may touch the device's memory.
   bool host_access() const { return host_access_; }
 
   Result<void*> Allocate(FerruleMemory kind, int64_t bytes);

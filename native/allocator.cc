@@ -169,6 +169,23 @@ Ref<Storage> Storage::Alias(void* data, int64_t bytes, bool read_only, std::func
   return Ref<Storage>::Make(data, bytes, read_only, nullptr, std::move(on_release));
 }
 
+void Storage::AddUser(const Command& command) {
+  std::lock_guard lock(mutex_);
+  users_.push_back(command);
+}
+
+void Storage::RemoveUser(const Command& command) {
+  std::lock_guard lock(mutex_);
+  users_.erase(std::find(users_.begin(), users_.end(), command));
+}
+
+bool Storage::OnlyInFlight(Commands* users) const {
+  std::lock_guard lock(mutex_);
+  if (References() != static_cast<int64_t>(1 + users_.size())) return false;
+  users->insert(users->end(), users_.begin(), users_.end());
+  return true;
+}
+
 Storage::~Storage() {
   if (allocator_) allocator_->Free(data_, bytes_);
   if (on_release_) on_release_();

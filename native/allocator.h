@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "command.h"
 #include "ref.h"
 #include "status.h"
 
@@ -81,6 +82,12 @@ class Storage : public RefCounted {
   int64_t bytes() const { return bytes_; }
   bool read_only() const { return read_only_; }
 
+  // Runs in flight on an accelerator that use the memory, each by its last command. They hold references of their own.
+  void AddUser(const Command& command);
+  void RemoveUser(const Command& command);
+  // Whether the caller and runs in flight are all that hold it; `users` gets these runs' last commands.
+  bool OnlyInFlight(Commands* users) const;
+
  private:
   template <class T>
   friend class Ref;
@@ -97,6 +104,8 @@ class Storage : public RefCounted {
   const bool read_only_;
   const Ref<Allocator> allocator_;
   const std::function<void()> on_release_;
+  mutable std::mutex mutex_;
+  Commands users_;  // none on the cpu target
 };
 
 }  // namespace ferrule

@@ -176,7 +176,7 @@ Status PJRT_Buffer_IsDeleted(PJRT_Buffer_IsDeleted_Args& args) {
 }
 
 Status PJRT_Buffer_IsOnCpu(PJRT_Buffer_IsOnCpu_Args& args) {
-  args.is_on_cpu = true;
+  args.is_on_cpu = !From(args.buffer)->device()->accelerator;
   return {};
 }
 

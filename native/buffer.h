@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -10,6 +11,7 @@
 
 #include "allocator.h"
 #include "client.h"
+#include "command.h"
 #include "event.h"
 #include "handles.h"
 #include "layout.h"
@@ -28,6 +30,11 @@ class Contents : public RefCounted {
 
   const Ref<Event> ready;
   Ref<Storage> storage;
+
+  // On an accelerator a consumer need not wait for `ready`: once this is true, `storage` is there, and `pending` is the
+  // command that fills it.
+  std::atomic<bool> submitted{false};
+  Command pending;
 };
 
 // Dimensions, without an allocation up to rank 6.

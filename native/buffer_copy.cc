@@ -50,15 +50,14 @@ Result<std::vector<int64_t>> HostStrides(const PJRT_Buffer_MemoryLayout* layout,
 }
 
 // Runs `copy` once `source` is there, now or on the thread that makes it; the event tells when it is done.
-Ref<Event> WhenReady(const Ref<Contents>& source, std::function<void(Storage&)> copy) {
+Ref<Event> WhenReady(const Ref<Contents>& source, std::function<Status(Storage&)> copy) {
   if (source->ready->Succeeded()) {
-    copy(*source->storage);
-    return Event::Done();
+    Status status = copy(*source->storage);
+    return status.ok() ? Event::Done() : Event::Failed(std::move(status));
   }
   Ref<Event> done = Event::New();
   source->ready->OnReady([source, done, copy = std::move(copy)](const Status& status) {
-    if (status.ok()) copy(*source->storage);
-    done->Set(status);
+    done->Set(status.ok() ? copy(*source->storage) : status);
   });
   return done;
 }
@@ -71,20 +70,18 @@ Result<PJRT_Buffer*> CopyTo(Buffer* buffer, Memory* memory) {
   if ((*source)->ready->Succeeded() && bytes <= kInlineBytes) {
     auto storage = Storage::Allocate(memory->allocator.get(), bytes);
     if (!storage.ok()) return storage.status();
-    std::memcpy((*storage)->data(), (*source)->storage->data(), static_cast<size_t>(bytes));
+    FERRULE_RETURN_IF_ERROR(buffer->memory->CopyTo(memory, (*storage)->data(), (*source)->storage->data(), bytes));
     return NewBuffer(memory, buffer->dtype, buffer->dims.data(), buffer->dims.size(),
                      Ref<Contents>::Make(Event::Done(), std::move(*storage)), buffer->layout);
   }
   Ref<Contents> target = Ref<Contents>::Make(Event::New());
-  auto copy = [source = *source, target, bytes, allocator = memory->allocator] {
+  auto copy = [client = buffer->client, source = *source, target, bytes, from = buffer->memory, memory] {
     Status status = source->ready->Await();
     if (status.ok()) {
-      auto storage = Storage::Allocate(allocator.get(), bytes);
+      auto storage = Storage::Allocate(memory->allocator.get(), bytes);
       status = storage.status();
-      if (status.ok()) {
-        std::memcpy((*storage)->data(), source->storage->data(), static_cast<size_t>(bytes));
-        target->storage = std::move(*storage);
-      }
+      if (status.ok()) status = from->CopyTo(memory, (*storage)->data(), source->storage->data(), bytes);
+      if (status.ok()) target->storage = std::move(*storage);
     }
     target->ready->Set(std::move(status));
   };
@@ -102,6 +99,8 @@ Status CheckRange(const Buffer& buffer, int64_t offset, int64_t size, const char
 
 // A raw copy whose destination the caller names later, when its own allocation is ready.
 struct FutureCopy {
+  Ref<Client> client;  // so that the memory lives
+  Memory* memory;
   Ref<Contents> source;
   Ref<Event> done;
   int64_t offset, size;
@@ -116,12 +115,14 @@ struct FutureCopy {
       self->done->Set(InvalidArgument("PJRT_Buffer_CopyRawToHostFuture: the destination is null"));
       return;
     }
-    self->source->ready->OnReady([source = self->source, done = self->done, offset = self->offset, size = self->size,
+    self->source->ready->OnReady([client = self->client, memory = self->memory, source = self->source,
+                                  done = self->done, offset = self->offset, size = self->size,
                                   dst = args->dst](const Status& status) {
-      if (status.ok() && size > 0) {
-        std::memcpy(dst, static_cast<const char*>(source->storage->data()) + offset, static_cast<size_t>(size));
+      if (!status.ok()) {
+        done->Set(status);
+        return;
       }
-      done->Set(status);
+      done->Set(memory->Read(dst, static_cast<const char*>(source->storage->data()) + offset, size));
     });
   }
 };
@@ -175,17 +176,27 @@ Status PJRT_Buffer_ToHostBuffer(PJRT_Buffer_ToHostBuffer_Args& args) {
         *strides == own || (buffer.layout == nullptr && IsRowMajor(buffer.dims.data(), strides->data(), rank, element));
   }
   if (same) {
-    args.event = To(WhenReady(*source, [dst, bytes](Storage& data) {
-                      if (bytes > 0) std::memcpy(dst, data.data(), bytes);
+    args.event = To(WhenReady(*source, [dst, bytes, client = buffer.client, memory = buffer.memory](Storage& data) {
+                      return memory->Read(dst, data.data(), static_cast<int64_t>(bytes));
                     }).release());
     return {};
   }
   std::vector<int64_t> dims(buffer.dims.begin(), buffer.dims.end());
-  args.event = To(WhenReady(*source, [dst, element, dims = std::move(dims), strides = *strides,
-                                      own = std::move(own)](Storage& data) {
-                    StridedCopy(dst, strides.data(), static_cast<const char*>(data.data()), own.data(), dims.data(),
-                                dims.size(), element);
-                  }).release());
+  args.event =
+      To(WhenReady(*source,
+                   [dst, element, bytes, client = buffer.client, memory = buffer.memory, dims = std::move(dims),
+                    strides = *strides, own = std::move(own)](Storage& data) -> Status {
+                     const auto* from = static_cast<const char*>(data.data());
+                     std::unique_ptr<char[]> copy;
+                     if (!memory->on_host()) {
+                       copy = std::make_unique_for_overwrite<char[]>(bytes);
+                       FERRULE_RETURN_IF_ERROR(memory->Read(copy.get(), from, static_cast<int64_t>(bytes)));
+                       from = copy.get();
+                     }
+                     StridedCopy(dst, strides.data(), from, own.data(), dims.data(), dims.size(), element);
+                     return {};
+                   })
+             .release());
   return {};
 }
 
@@ -196,9 +207,10 @@ Status PJRT_Buffer_CopyRawToHost(PJRT_Buffer_CopyRawToHost_Args& args) {
   if (args.dst == nullptr && size > 0) return InvalidArgument("PJRT_Buffer_CopyRawToHost: `dst` is null");
   auto source = buffer.Use("the source of a copy to the host");
   if (!source.ok()) return source.status();
-  args.event = To(WhenReady(*source, [dst = args.dst, offset, size](Storage& data) {
-                    if (size > 0) std::memcpy(dst, static_cast<char*>(data.data()) + offset, static_cast<size_t>(size));
-                  }).release());
+  args.event = To(
+      WhenReady(*source, [dst = args.dst, offset, size, client = buffer.client, memory = buffer.memory](Storage& data) {
+        return memory->Read(dst, static_cast<char*>(data.data()) + offset, size);
+      }).release());
   return {};
 }
 
@@ -208,7 +220,8 @@ Status PJRT_Buffer_CopyRawToHostFuture(PJRT_Buffer_CopyRawToHostFuture_Args& arg
   auto source = buffer.Use("the source of a copy to the host");
   if (!source.ok()) return source.status();
   Ref<Event> done = Event::New();
-  args.callback_data = new FutureCopy{std::move(*source), done, args.offset, args.transfer_size};
+  args.callback_data =
+      new FutureCopy{buffer.client, buffer.memory, std::move(*source), done, args.offset, args.transfer_size};
   args.future_ready_callback = FutureCopy::Ready;
   args.event = To(done.release());
   return {};

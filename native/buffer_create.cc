@@ -41,7 +41,7 @@ Status PJRT_Client_BufferFromHostBuffer(PJRT_Client_BufferFromHostBuffer_Args& a
                          args.host_buffer_semantics == PJRT_HostBufferSemantics_kMutableZeroCopy;
   Ref<Storage> storage;
   Ref<Event> done;
-  if (zero_copy && dense && *bytes > 0 && Aligned(args.data)) {
+  if (zero_copy && dense && *bytes > 0 && Aligned(args.data) && !(*memory)->device->accelerator) {
     done = Event::New();
     const bool read_only = args.host_buffer_semantics == PJRT_HostBufferSemantics_kImmutableZeroCopy;
     storage = Storage::Alias(const_cast<void*>(args.data), *bytes, read_only, [done] { done->Set({}); });
@@ -50,12 +50,15 @@ Status PJRT_Client_BufferFromHostBuffer(PJRT_Client_BufferFromHostBuffer_Args& a
     if (!allocated.ok()) return allocated.status();
     storage = std::move(*allocated);
     auto* dst = static_cast<char*>(storage->data());
-    if (dense) {
-      if (*bytes > 0) std::memcpy(dst, args.data, static_cast<size_t>(*bytes));
-    } else {
-      StridedCopy(dst, order.data(), static_cast<const char*>(args.data), given.data(), args.dims, args.num_dims,
-                  element);
+    std::unique_ptr<char[]> copy;
+    const void* source = args.data;
+    if (!dense) {
+      if (!(*memory)->on_host()) copy = std::make_unique_for_overwrite<char[]>(static_cast<size_t>(*bytes));
+      StridedCopy(copy ? copy.get() : dst, order.data(), static_cast<const char*>(args.data), given.data(), args.dims,
+                  args.num_dims, element);
+      source = copy.get();
     }
+    if (dense || copy) FERRULE_RETURN_IF_ERROR((*memory)->Write(dst, source, *bytes));
     done = Event::Done();
   }
   args.buffer = NewBuffer(*memory, args.type, args.dims, args.num_dims,

@@ -5,6 +5,8 @@
 #include <cstdlib>
 #include <fstream>
 
+#include "accelerator.h"
+#include "driver_library.h"
 #include "entry.h"
 #include "platform.h"
 
@@ -46,22 +48,60 @@ Result<Ref<Client>> Client::Create(const PJRT_NamedValue* values, size_t count) 
   if (!wanted.ok()) return wanted.status();
   auto target = ChooseTarget(*wanted, *platform);
   if (!target.ok()) return target.status();
-  auto devices = Environment("FERRULE_NUM_DEVICES", 1);
-  if (devices.ok()) devices = options->Int("num_devices", *devices);
+  auto devices = Environment("FERRULE_NUM_DEVICES", 0);  // 0: as many as there are
+  if (devices.ok()) devices = options->Int("num_devices", *devices == 0 ? -1 : *devices);
   if (!devices.ok()) return devices.status();
-  FERRULE_RETURN_IF_ERROR(CheckDeviceCount(*devices));
+  if (*devices != -1) FERRULE_RETURN_IF_ERROR(CheckDeviceCount(*devices));
   auto limit = Environment("FERRULE_MEMORY_LIMIT", 0);
   if (limit.ok()) limit = options->Int("memory_limit_bytes", *limit);
   if (!limit.ok()) return limit.status();
+  if (*target != "cpu") return CreateForDriver(*platform, *target, *devices, *limit);
   if (*limit <= 0) *limit = MachineMemory();
-  return Ref<Client>::Make(Ref<Topology>::Make(*platform, PlatformVersion(), *target, static_cast<int>(*devices)),
-                           *limit);
+  const int shown = *devices == -1 ? 1 : static_cast<int>(*devices);
+  return Ref<Client>::Make(Ref<Topology>::Make(*platform, PlatformVersion(), *target, shown), *limit,
+                           std::vector<Ref<Accelerator>>());
 }
 
-Client::Client(Ref<Topology> topology, int64_t memory_limit) : topology_(std::move(topology)) {
-  auto host = Ref<Allocator>::Make("the host memory of " + topology_->platform_name, MachineMemory());
+Result<Ref<Client>> Client::CreateForDriver(const std::string& platform, const std::string& target, int64_t devices,
+                                            int64_t memory_limit) {
+  if (target.find(':') != std::string::npos) {
+    return InvalidArgument("`" + target + "` is a target to compile for without the device; programs run on `" +
+                           target.substr(0, target.find(':')) + "`");
+  }
+  auto found = FindDevices(target);
+  if (!found.ok()) return found.status();
+  const size_t physical = found->devices.size();
+  const size_t count = devices == -1 ? physical : static_cast<size_t>(devices);
+  std::vector<DeviceFacts> facts;
+  for (const DriverDevice& device : found->devices) {
+    const FerruleDeviceInfo& info = *device.info;
+    facts.push_back({info.name, info.backend, info.compute_units, info.memory_bytes});
+  }
+  auto topology =
+      Ref<Topology>::Make(platform, PlatformVersion(), DescribeForCompiler(*found), static_cast<int>(count), facts);
+  // More devices than there are: several logical ones, each with a queue of its own, share a device and its memory.
+  std::vector<Ref<Accelerator>> accelerators;
+  for (size_t i = 0; i < count; ++i) {
+    const DriverDevice& device = found->devices[i % physical];
+    auto opened = Accelerator::Open(found->driver, device.index, device.info, topology->devices()[i]->text);
+    if (!opened.ok()) return opened.status();
+    accelerators.push_back(std::move(*opened));
+  }
+  const auto sharing = static_cast<int64_t>((count + physical - 1) / physical);
+  if (memory_limit <= 0) memory_limit = found->devices.front().info->memory_bytes / sharing;
+  return Ref<Client>::Make(std::move(topology), memory_limit, std::move(accelerators));
+}
+
+Client::Client(Ref<Topology> topology, int64_t memory_limit, std::vector<Ref<Accelerator>> accelerators)
+    : topology_(std::move(topology)) {
+  std::unique_ptr<MemorySource> source;
+  if (!accelerators.empty()) source = std::make_unique<AcceleratorMemory>(accelerators[0], FERRULE_MEMORY_HOST);
+  auto host =
+      Ref<Allocator>::Make("the host memory of " + topology_->platform_name, MachineMemory(), std::move(source));
   for (DeviceDescription* description : topology_->devices()) {
-    devices_.push_back(std::make_unique<Device>(this, description, description->id, memory_limit, host));
+    const auto id = static_cast<size_t>(description->id);
+    devices_.push_back(std::make_unique<Device>(this, description, description->id, memory_limit, host,
+                                                accelerators.empty() ? nullptr : accelerators[id]));
     pointers_.push_back(devices_.back().get());
     for (Memory* memory : pointers_.back()->memories()) memories_.push_back(memory);
   }
@@ -71,6 +111,7 @@ Client::~Client() { Stop(); }
 
 void Client::Stop() {
   for (Device* device : pointers_) device->queue.Stop();
+  for (Device* device : pointers_) device->in_flight.Stop();
 }
 
 Device* Client::FindDevice(int64_t id) const {

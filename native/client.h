@@ -33,7 +33,10 @@ class Client : public RefCounted {
  private:
   template <class T>
   friend class Ref;
-  Client(Ref<Topology> topology, int64_t memory_limit);
+  Client(Ref<Topology> topology, int64_t memory_limit, std::vector<Ref<Accelerator>> accelerators);
+  // Chooses the devices of a target with a driver.
+  static Result<Ref<Client>> CreateForDriver(const std::string& platform, const std::string& target, int64_t devices,
+                                             int64_t memory_limit);
   ~Client() override;
 
   const Ref<Topology> topology_;

@@ -5,10 +5,14 @@
 
 namespace ferrule {
 
-Device::Device(Client* client, DeviceDescription* description, int ordinal, int64_t memory_limit, Ref<Allocator> host)
-    : client(client), description(description), ordinal(ordinal) {
+Device::Device(Client* client, DeviceDescription* description, int ordinal, int64_t memory_limit, Ref<Allocator> host,
+               Ref<Accelerator> device)
+    : client(client), description(description), ordinal(ordinal), accelerator(std::move(device)) {
+  std::unique_ptr<MemorySource> source;
+  if (accelerator) source = std::make_unique<AcceleratorMemory>(accelerator, FERRULE_MEMORY_DEVICE);
+  auto own = Ref<Allocator>::Make(description->text, memory_limit, std::move(source));
   for (int kind = 0; kind < kNumMemoryKinds; ++kind) {
-    Ref<Allocator> allocator = kind == 0 ? Ref<Allocator>::Make(description->text, memory_limit) : host;
+    Ref<Allocator> allocator = kind == 0 ? own : host;
     memories_.push_back(
         std::make_unique<Memory>(this, kind, description->id * kNumMemoryKinds + kind, std::move(allocator)));
     memory_pointers_.push_back(memories_.back().get());

@@ -8,8 +8,10 @@
 #include <string>
 #include <vector>
 
+#include "accelerator.h"
 #include "allocator.h"
 #include "handles.h"
+#include "in_flight.h"
 #include "topology.h"
 #include "work_queue.h"
 
@@ -24,6 +26,14 @@ class Memory : public PJRT_Memory {
   const int kind_id, id;
   const std::string kind, debug_text, text;
   const Ref<Allocator> allocator;
+
+  // Whether the host may read and write the memory by its address.
+  bool on_host() const;
+  // Copies between this memory and the host's, and waits for it.
+  Status Write(void* dst, const void* src, int64_t bytes);
+  Status Read(void* dst, const void* src, int64_t bytes);
+  // Copies from this memory to another.
+  Status CopyTo(Memory* other, void* dst, const void* src, int64_t bytes);
 
  private:
   struct UserData {
@@ -42,17 +52,22 @@ inline Memory* From(PJRT_Memory* memory) { return static_cast<Memory*>(memory); 
 
 class Device {
  public:
-  // `ordinal` is the local hardware id. `host` serves the device's host memories.
-  Device(Client* client, DeviceDescription* description, int ordinal, int64_t memory_limit, Ref<Allocator> host);
+  // `ordinal` is the local hardware id. `host` serves the device's host memories. Without an accelerator the device is
+  // the host's processor.
+  Device(Client* client, DeviceDescription* description, int ordinal, int64_t memory_limit, Ref<Allocator> host,
+         Ref<Accelerator> accelerator);
 
   Client* const client;
   DeviceDescription* const description;
   const int ordinal;
+  const Ref<Accelerator> accelerator;
   WorkQueue queue;
+  InFlight in_flight;  // runs on the accelerator
 
   const std::vector<Memory*>& memories() const { return memory_pointers_; }
   Memory* default_memory() const { return memory_pointers_.front(); }
   Allocator* allocator() const { return default_memory()->allocator.get(); }
+  Allocator* host_allocator() const { return memory_pointers_[1]->allocator.get(); }
 
  private:
   std::vector<std::unique_ptr<Memory>> memories_;

@@ -34,7 +34,8 @@ Registry& TheRegistry() {
 std::string Canonical(std::string platform) {
   if (platform == PlatformName()) return "cpu";
   for (char& c : platform) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return platform == "host" || platform == "ferrule" ? "cpu" : platform;
+  // Programs for xpu call handlers on the host, too.
+  return platform == "host" || platform == "ferrule" || platform == "xpu" ? "cpu" : platform;
 }
 
 // Asks the handler which interface it was compiled for.

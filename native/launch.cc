@@ -4,34 +4,11 @@
 #include <atomic>
 #include <exception>
 
+#include "scratch.h"
 #include "thread_pool.h"
 
 namespace ferrule {
 namespace {
-
-// Memory that library calls ask for, for the time of one run.
-class Scratch {
- public:
-  explicit Scratch(Allocator* allocator) : allocator_(allocator) {}
-  ~Scratch() {
-    for (const auto& [data, bytes] : blocks_) allocator_->Free(data, bytes);
-  }
-
-  // ExecContext::allocate.
-  static void* Allocate(void* self, int64_t bytes) {
-    auto* scratch = static_cast<Scratch*>(self);
-    auto data = scratch->allocator_->Allocate(bytes);
-    if (!data.ok()) return nullptr;
-    std::lock_guard lock(scratch->mutex_);
-    scratch->blocks_.emplace_back(*data, bytes);
-    return *data;
-  }
-
- private:
-  Allocator* const allocator_;
-  std::mutex mutex_;
-  std::vector<std::pair<void*, int64_t>> blocks_;
-};
 
 std::string Argument(size_t index) { return "argument " + std::to_string(index); }
 
@@ -136,6 +113,7 @@ void Launch::PutBackDonated() {
 bool Launch::CanRunInline() const {
   // A callback may run programs itself, in threads of its own too, and wait for them: it must not occupy the queue.
   if (program().flags & Program::kPython) return true;
+  if (device_->accelerator) return false;
   if (!(program().flags & Program::kSmall)) return false;
   if (!device_->queue.Idle()) return false;
   for (size_t i = 0; i < inputs_.size(); ++i) {
@@ -148,6 +126,23 @@ Memory* Launch::OutputMemory(size_t k) const {
   return device_->memories()[executable_->executable->output_kind_ids[k]];
 }
 
+// Alone with the memory, so that an output may take it: no other run, copy or view still reads it. On an accelerator
+// runs in flight may; the program then waits for them.
+bool Launch::MayReuse(const Contents& contents, size_t output) {
+  if (!contents.Unique() || contents.storage->read_only()) return false;
+  if (!device_->accelerator) return contents.storage->Unique();
+  return contents.storage->OnlyInFlight(&before_[program().on_device()->hazards().SpaceOfOutput(output)]);
+}
+
+Result<Ref<Storage>> Launch::Allocate(Allocator* allocator, int64_t bytes) {
+  auto allocated = Storage::Allocate(allocator, bytes);
+  // What runs in flight hold comes back when they have ended.
+  if (!allocated.ok() && allocated.status().code() == Code::kResourceExhausted && device_->in_flight.Wait()) {
+    return Storage::Allocate(allocator, bytes);
+  }
+  return allocated;
+}
+
 Status Launch::Bind() {
   const Executable& executable = *executable_->executable;
   storage_ = InlineVector<Ref<Storage>, kInline>(program().outputs.size());
@@ -156,19 +151,17 @@ Status Launch::Bind() {
     Allocator* allocator = OutputMemory(k)->allocator.get();
     if (const int64_t donor = executable.donors[k]; donor >= 0 && inputs_[donor].reusable) {
       const Contents& contents = *inputs_[donor].contents;
-      // Alone with the memory: no other run, copy or view still reads it.
-      if (contents.Unique() && contents.storage->Unique() && !contents.storage->read_only() &&
-          contents.storage->bytes() >= bytes) {
+      if (contents.storage->bytes() >= bytes && MayReuse(contents, k)) {
         storage_[k] = contents.storage;
         continue;
       }
     }
-    auto allocated = Storage::Allocate(allocator, bytes);
+    auto allocated = Allocate(allocator, bytes);
     if (!allocated.ok()) return allocated.status();
     storage_[k] = std::move(*allocated);
   }
   if (program().arena_bytes > 0) {
-    auto allocated = Storage::Allocate(device_->allocator(), program().arena_bytes);
+    auto allocated = Allocate(device_->allocator(), program().arena_bytes);
     if (!allocated.ok()) return allocated.status();
     arena_ = std::move(*allocated);
   }
@@ -176,6 +169,7 @@ Status Launch::Bind() {
 }
 
 Status Launch::Run() {
+  if (device_->accelerator) return SubmitAndWait();
   static std::atomic<int64_t> next_run{1};
   InlineVector<void*, 2 * kInline> params(inputs_.size()), outputs(storage_.size());
   for (size_t i = 0; i < inputs_.size(); ++i) params[i] = inputs_[i].contents->storage->data();
@@ -201,9 +195,16 @@ Status Launch::Run() {
 }
 
 // An input that failed fails every output: errors are sticky.
-Status Launch::WaitForInputs() const {
+Status Launch::WaitForInputs() {
+  const DeviceProgram* on_device = program().on_device();
+  if (on_device != nullptr) before_.assign(on_device->hazards().spaces(), {});
   for (size_t i = 0; i < inputs_.size(); ++i) {
-    const Event& ready = *inputs_[i].contents->ready;
+    const Contents& contents = *inputs_[i].contents;
+    const Event& ready = *contents.ready;
+    if (on_device != nullptr && !ready.IsReady() && contents.submitted.load(std::memory_order_acquire)) {
+      before_[on_device->hazards().SpaceOfParam(i)].push_back(contents.pending);
+      continue;
+    }
     if (!ready.Succeeded()) FERRULE_RETURN_IF_ERROR(ready.Await());
   }
   return {};
@@ -241,6 +242,7 @@ Status Launch::RunInline(PJRT_Buffer** outputs, Ref<Event>* done) {
 
 // On the device's worker thread.
 void Launch::Complete() {
+  if (device_->accelerator) return CompleteOnAccelerator();
   Status status = WaitForInputs();
   if (status.ok()) status = Bind();
   if (status.ok()) status = Run();

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "buffer.h"
+#include "device_program.h"
 #include "executable.h"
 #include "execute_context.h"
 #include "inline_vector.h"
@@ -60,8 +61,16 @@ class Launch {
 
   Status CheckArgument(size_t index, const Buffer* buffer) const;
   Status CheckDuplicates() const;
-  Status WaitForInputs() const;
+  Status WaitForInputs();
   void Complete();
+  Result<Ref<Storage>> Allocate(Allocator* allocator, int64_t bytes);
+  bool MayReuse(const Contents& contents, size_t output);
+
+  // On an accelerator (device_launch.cc).
+  struct Flight;
+  Status Submit(DeviceRun* run, Commands* exits);
+  Status SubmitAndWait();
+  void CompleteOnAccelerator();
   static WorkQueue::Addition Queued(Launch launch, PJRT_Buffer** outputs, Ref<Event>* done);
   Memory* OutputMemory(size_t k) const;
   PJRT_Buffer* MakeOutput(size_t k, Ref<Contents> contents) const;
@@ -80,6 +89,7 @@ class Launch {
   Ref<Event> done_;                                // of a queued run
   std::shared_ptr<Rendezvous> rendezvous_;         // with the other devices, if there are any
   int member_ = 0;
+  std::vector<Commands> before_;  // on an accelerator: DeviceRun::before
 };
 
 }  // namespace ferrule

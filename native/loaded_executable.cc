@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "device_program.h"
 #include "entry.h"
 #include "executable.h"
 #include "python.h"
@@ -56,6 +57,16 @@ Result<Ref<LoadedExecutable>> LoadedExecutable::Load(Client* client, Ref<Executa
     devices.push_back(device);
     logical.push_back({static_cast<int>(i / assignment.partitions), static_cast<int>(i % assignment.partitions)});
   }
+  if (program.target != client->target()) {
+    return FailedPrecondition("the program `" + program.name + "` was compiled for the target `" + program.target +
+                              "`, this client runs `" + client->target() + "`; compile it again");
+  }
+  if (const DeviceProgram* on_device = program.on_device()) {
+    // Errors of the device's own compiler belong to the compile.
+    for (Device* device : devices) {
+      FERRULE_RETURN_IF_ERROR(on_device->Prepare(device->accelerator.get(), device->allocator()));
+    }
+  }
   return Ref<LoadedExecutable>::Make(Ref<Client>::Share(client), std::move(executable), std::move(assignment),
                                      std::move(devices), std::move(logical));
 }
@@ -64,7 +75,7 @@ namespace api {
 
 Status PJRT_Compile(PJRT_Compile_Args& args) {
   auto compiled = Executable::Compile(args.program, Text(args.compile_options, args.compile_options_size),
-                                      From(args.topology)->target);
+                                      From(args.topology)->compiler_target);
   if (!compiled.ok()) return compiled.status();
   args.executable = To(compiled->release());
   return {};
@@ -72,7 +83,7 @@ Status PJRT_Compile(PJRT_Compile_Args& args) {
 
 Status PJRT_Client_Compile(PJRT_Client_Compile_Args& args) {
   const std::string_view options = Text(args.compile_options, args.compile_options_size);
-  auto compiled = Executable::Compile(args.program, options, From(args.client)->target());
+  auto compiled = Executable::Compile(args.program, options, From(args.client)->topology().compiler_target);
   if (!compiled.ok()) return compiled.status();
   auto loaded = LoadedExecutable::Load(From(args.client), std::move(*compiled), options);
   if (!loaded.ok()) return loaded.status();
@@ -96,11 +107,6 @@ Status PJRT_Executable_DeserializeAndLoad(PJRT_Executable_DeserializeAndLoad_Arg
       Text(args.overridden_serialized_compile_options, args.overridden_serialized_compile_options_size);
   auto program = Program::Load(std::string(Text(args.serialized_executable, args.serialized_executable_size)));
   if (!program.ok()) return program.status();
-  const std::string& target = From(args.client)->target();
-  if ((*program)->target != target) {
-    return FailedPrecondition("the program was compiled for the target `" + (*program)->target +
-                              "`, this client runs `" + target + "`; compile it again");
-  }
   auto loaded = LoadedExecutable::Load(From(args.client),
                                        Ref<Executable>::Make(std::move(*program), std::string(options)), options);
   if (!loaded.ok()) return loaded.status();

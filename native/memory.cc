@@ -1,3 +1,5 @@
+#include <cstring>
+
 #include "client.h"
 #include "device.h"
 #include "entry.h"
@@ -27,6 +29,20 @@ Memory::~Memory() {
   for (auto& [key, entry] : user_data_) {
     if (entry.destroy != nullptr) entry.destroy(entry.data);
   }
+}
+
+bool Memory::on_host() const { return kind_id != 0 || !device->accelerator || device->accelerator->host_access(); }
+
+Status Memory::Write(void* dst, const void* src, int64_t bytes) {
+  if (!on_host()) return device->accelerator->CopyNow(dst, src, bytes);
+  if (bytes > 0) std::memcpy(dst, src, static_cast<size_t>(bytes));
+  return {};
+}
+
+Status Memory::Read(void* dst, const void* src, int64_t bytes) { return Write(dst, src, bytes); }
+
+Status Memory::CopyTo(Memory* other, void* dst, const void* src, int64_t bytes) {
+  return on_host() ? other->Write(dst, src, bytes) : Read(dst, src, bytes);
 }
 
 void* Memory::GetUserData(PJRT_Memory* memory, const void* key) {

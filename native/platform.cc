@@ -143,14 +143,15 @@ Result<std::string> ChooseTarget(const std::string& wanted, const std::string& p
   }
   if (target.empty() && (platform == "xpu" || platform == "cuda")) target = platform;
   if (target.empty() || target == "auto" || target == "cpu") return std::string("cpu");
-  const std::string remedy =
-      " is not in this version of Ferrule; use the platform `ferrule`, or set FERRULE_TARGET=cpu to run on the CPU "
-      "under "
-      "this name";
-  if (target == "xpu") return Unimplemented("the xpu (Intel GPU, SYCL) target" + remedy);
-  if (target == "cuda") return Unimplemented("the cuda (NVIDIA GPU) target" + remedy);
+  if (target == "xpu" || target.starts_with("xpu:")) return target;
+  if (target == "cuda") {
+    return Unimplemented(
+        "the cuda (NVIDIA GPU) target is not in this version of Ferrule; use the platform `ferrule`, or set "
+        "FERRULE_TARGET=cpu to run on the CPU under this name");
+  }
   return InvalidArgument("unknown target `" + target +
-                         "` (from the option `target` or FERRULE_TARGET); known: auto, cpu");
+                         "` (from the option `target` or FERRULE_TARGET); known: auto, cpu, xpu, and for compiling "
+                         "without a device xpu:<name>, such as xpu:pvc");
 }
 
 Status CheckDeviceCount(int64_t count) {

@@ -19,7 +19,8 @@ std::string PlatformName();
 const std::string& PlatformVersion();
 
 // The target that `wanted` (an option, may be empty), FERRULE_TARGET or the platform's name ask for.
-// UNIMPLEMENTED for a known one that this version cannot serve, INVALID_ARGUMENT for an unknown one.
+// "cpu", "xpu", or "xpu:name" for a device that need not be here. UNIMPLEMENTED for a known one that this version
+// cannot serve, INVALID_ARGUMENT for an unknown one.
 Result<std::string> ChooseTarget(const std::string& wanted, const std::string& platform);
 
 Status CheckDeviceCount(int64_t count);

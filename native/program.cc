@@ -10,7 +10,8 @@
 #include <variant>
 
 #include "cpu_features.h"
-#include "ffi.h"
+#include "device_program.h"
+#include "host_call.h"
 #include "linker.h"
 #include "profile.h"
 #include "program_reader.h"
@@ -51,14 +52,6 @@ class PointerArray {
   void* stack_[N];
   std::unique_ptr<void*[]> heap_;
 };
-
-// The error with the user's source line behind its first line, where every error of Ferrule has it.
-Status Located(const Status& status, const std::string& where) {
-  if (where.empty()) return status;
-  std::string text = status.message();
-  text.insert(std::min(text.find('\n'), text.size()), "\n  where: " + where);
-  return {status.code(), std::move(text)};
-}
 
 class LoadedProgram final : public Program {
  public:
@@ -168,20 +161,8 @@ Status LoadedProgram::PrepareCalls(const ProgramData& data) {
     for (const StepData& step : block) {
       auto* call = std::get_if<CallData>(&step);
       if (!call) continue;
-      if (call->ffi) {
-        auto prepared = PrepareFfiCall(call->desc);
-        if (!prepared.ok()) return Located(prepared.status(), call->where);
-        calls_.push_back(std::move(prepared.value()));
-        continue;
-      }
-      Factory factory = FindCall(call->desc.target);
-      if (!factory)
-        return NotFound(
-            "the program '" + name + "' calls '" + call->desc.target +
-            "', which this build of Ferrule does not have\n  fix: load it with the Ferrule that compiled it (" +
-            compiler + ")");
-      auto prepared = factory(call->desc);
-      if (!prepared.ok()) return Located(prepared.status(), call->where);
+      auto prepared = PrepareHostCall(*call, name, compiler);
+      if (!prepared.ok()) return prepared.status();
       calls_.push_back(std::move(prepared.value()));
     }
   }
@@ -344,14 +325,20 @@ Status LoadedProgram::RunCall(const Step& step, void* const* slots, ExecContext&
   return calls_[step.b]->Run(pointers, pointers + step.a, context);
 }
 
+template <class T>
+Result<std::shared_ptr<const Program>> LoadAs(std::string bytes) {
+  auto program = std::make_shared<T>();
+  program->bytes = std::move(bytes);
+  FERRULE_RETURN_IF_ERROR(program->Init());
+  return std::shared_ptr<const Program>(std::move(program));
+}
+
 }  // namespace
 
 Result<std::shared_ptr<const Program>> Program::Load(std::string bytes) {
   try {
-    auto program = std::make_shared<LoadedProgram>();
-    program->bytes = std::move(bytes);
-    FERRULE_RETURN_IF_ERROR(program->Init());
-    return std::shared_ptr<const Program>(std::move(program));
+    if (PeekTarget(bytes) == "xpu") return LoadAs<DeviceProgram>(std::move(bytes));
+    return LoadAs<LoadedProgram>(std::move(bytes));
   } catch (const std::bad_alloc&) {
     return OutOfMemory("there is not enough memory to load the program");
   }

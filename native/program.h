@@ -12,6 +12,7 @@
 
 namespace ferrule {
 
+class DeviceProgram;
 class Rendezvous;
 class ThreadPool;
 
@@ -54,6 +55,9 @@ class Program {
   // (then at least element aligned); `arena` has arena_bytes() bytes at 64-byte alignment. An output may share the
   // address of a parameter that the program donates into it. Thread safe.
   virtual Status Run(void* const* params, void* const* outputs, void* arena, ExecContext& context) const = 0;
+
+  // The program as one for a driver's device; null on the cpu target.
+  virtual const DeviceProgram* on_device() const { return nullptr; }
 
   std::string bytes;  // the serialized form, as given to Load
   std::string compiler, target, features, name, fingerprint, text;

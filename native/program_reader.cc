@@ -83,6 +83,21 @@ uint32_t Crc32(std::string_view data) {
   return ~crc;
 }
 
+std::string PeekTarget(std::string_view bytes) {
+  size_t at = 16;  // magic, format, checksum; then the compiler's version, then the target
+  std::string_view text;
+  for (int field = 0; field < 2; ++field) {
+    uint32_t size = 0;
+    if (bytes.size() < at + sizeof size) return {};
+    std::memcpy(&size, bytes.data() + at, sizeof size);
+    at += sizeof size;
+    if (bytes.size() - at < size) return {};
+    text = bytes.substr(at, size);
+    at += size;
+  }
+  return std::string(text);
+}
+
 int64_t ElementBytes(int dtype) {
   switch (dtype) {
     case 3:   // S16

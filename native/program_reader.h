@@ -97,6 +97,9 @@ class ProgramReader {
   std::string error_;  // the first thing that was wrong; reads give zeros from then on
 };
 
+// The target of a serialized program, without any check; empty when there is none to be found.
+std::string PeekTarget(std::string_view bytes);
+
 // The checksum of zlib's crc32.
 uint32_t Crc32(std::string_view data);
 

@@ -18,7 +18,8 @@ class RefCounted {
     if (refs_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
   }
   // True when the caller holds the only reference.
-  bool Unique() const { return refs_.load(std::memory_order_acquire) == 1; }
+  bool Unique() const { return References() == 1; }
+  int64_t References() const { return refs_.load(std::memory_order_acquire); }
 
  protected:
   virtual ~RefCounted() = default;

@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "buffer.h"
+#include "driver_library.h"
 #include "entry.h"
 #include "ffi.h"
 #include "platform.h"
@@ -17,21 +18,40 @@ uint64_t Hash(std::string_view bytes, uint64_t seed) {
   return seed;
 }
 
-DeviceDescription::DeviceDescription(int id, int process_index)
-    : id(id),
-      process_index(process_index),
-      kind("cpu"),
-      text("FerruleCpuDevice(id=" + std::to_string(id) + ", process_index=" + std::to_string(process_index) + ")") {
-  attributes_.Add("target", std::string("cpu"));
-  attributes_.Add("core_count", static_cast<int64_t>(std::thread::hardware_concurrency()));
+namespace {
+
+std::string DeviceText(const std::string& target, int id, int process_index) {
+  return (target == "xpu" ? "IntelXpuDevice(id=" : "FerruleCpuDevice(id=") + std::to_string(id) +
+         ", process_index=" + std::to_string(process_index) + ")";
 }
 
-Topology::Topology(std::string platform_name, std::string platform_version, std::string target, int num_devices)
+}  // namespace
+
+DeviceDescription::DeviceDescription(int id, int process_index, const std::string& target, const DeviceFacts& facts)
+    : id(id),
+      process_index(process_index),
+      kind(facts.kind.empty() ? target : facts.kind),
+      text(DeviceText(target, id, process_index)) {
+  attributes_.Add("target", target);
+  if (facts.units > 0) {
+    attributes_.Add("core_count", facts.units);
+    attributes_.Add("memory_bytes", facts.memory_bytes);
+    attributes_.Add("backend", facts.backend);
+  } else if (target == "cpu") {
+    attributes_.Add("core_count", static_cast<int64_t>(std::thread::hardware_concurrency()));
+  }
+}
+
+Topology::Topology(std::string platform_name, std::string platform_version, std::string compiler_target,
+                   int num_devices, const std::vector<DeviceFacts>& facts)
     : platform_name(std::move(platform_name)),
       platform_version(std::move(platform_version)),
-      target(std::move(target)) {
-  for (int i = 0; i < num_devices; ++i) pointers_.push_back(new DeviceDescription(i, 0));
-  attributes_.Add("target", this->target);
+      compiler_target(std::move(compiler_target)),
+      target(this->compiler_target.substr(0, this->compiler_target.find(':'))) {
+  for (int i = 0; i < num_devices; ++i) {
+    pointers_.push_back(new DeviceDescription(i, 0, target, facts.empty() ? DeviceFacts() : facts[i % facts.size()]));
+  }
+  attributes_.Add("target", target);
   attributes_.Add("num_devices", static_cast<int64_t>(num_devices));
 }
 
@@ -45,7 +65,7 @@ constexpr std::string_view kTopologyMagic = "FERRULE-TOPOLOGY-1\n";
 }
 
 std::string Topology::Serialize() const {
-  return std::string(kTopologyMagic) + platform_name + "\n" + platform_version + "\n" + target + "\n" +
+  return std::string(kTopologyMagic) + platform_name + "\n" + platform_version + "\n" + compiler_target + "\n" +
          std::to_string(pointers_.size()) + "\n";
 }
 
@@ -73,12 +93,12 @@ Status PJRT_TopologyDescription_Create(PJRT_TopologyDescription_Create_Args& arg
   auto options = Options::Parse(args.create_options, args.num_options, {"num_devices", "platform_name", "target"},
                                 "PJRT_TopologyDescription_Create");
   if (!options.ok()) return options.status();
-  // The name is `[target][:devices]` or `devices`, e.g. "cpu:8", "cpu:2x4", "2x4".
+  // The name is `[target][:devices]` or `devices`, e.g. "cpu:8", "cpu:2x4", "2x4", "xpu:pvc" (a target with a colon).
   std::string_view name = Text(args.topology_name, args.topology_name_size);
   int64_t devices = 1;
   const size_t colon = name.find(':');
-  if (colon != std::string_view::npos ||
-      (!name.empty() && name.find_first_not_of("0123456789x") == std::string_view::npos)) {
+  const std::string_view extents = colon != std::string_view::npos ? name.substr(colon + 1) : name;
+  if (!name.empty() && extents.find_first_not_of("0123456789x") == std::string_view::npos) {
     std::string_view grid = colon != std::string_view::npos ? name.substr(colon + 1) : name;
     name = colon != std::string_view::npos ? name.substr(0, colon) : std::string_view();
     for (bool more = true; more;) {
@@ -102,6 +122,12 @@ Status PJRT_TopologyDescription_Create(PJRT_TopologyDescription_Create_Args& arg
   if (wanted->empty() && !name.empty() && name != *platform && name != "ferrule") *wanted = std::string(name);
   auto target = ChooseTarget(*wanted, *platform);
   if (!target.ok()) return target.status();
+  if (*target == "xpu") {
+    // Compiling for whatever is here: what the compiler must know comes from the driver.
+    auto found = FindDevices(*target);
+    if (!found.ok()) return found.status();
+    *target = DescribeForCompiler(*found);
+  }
   args.topology = To(Ref<Topology>::Make(*platform, PlatformVersion(), *target, static_cast<int>(*count)).release());
   return {};
 }

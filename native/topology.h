@@ -16,9 +16,16 @@ namespace ferrule {
 inline constexpr const char* kMemoryKinds[] = {"device", "pinned_host", "unpinned_host"};
 inline constexpr int kNumMemoryKinds = 3;
 
+// What a device of a driver shows of itself; without one it is the host's processor.
+struct DeviceFacts {
+  std::string kind;  // as the vendor calls it
+  std::string backend;
+  int64_t units = 0, memory_bytes = 0;
+};
+
 class DeviceDescription {
  public:
-  DeviceDescription(int id, int process_index);
+  DeviceDescription(int id, int process_index, const std::string& target, const DeviceFacts& facts);
 
   const int id, process_index;
   const std::string kind, text;  // text: what people see
@@ -30,9 +37,12 @@ class DeviceDescription {
 
 class Topology : public RefCounted {
  public:
-  Topology(std::string platform_name, std::string platform_version, std::string target, int num_devices);
+  // `compiler_target`: the target's name, for a driver's device with what the compiler has to know of it behind a
+  // colon.
+  Topology(std::string platform_name, std::string platform_version, std::string compiler_target, int num_devices,
+           const std::vector<DeviceFacts>& facts = {});
 
-  const std::string platform_name, platform_version, target;
+  const std::string platform_name, platform_version, compiler_target, target;
   const std::vector<DeviceDescription*>& devices() const { return pointers_; }
   const Attributes& attributes() const { return attributes_; }
 

@@ -92,8 +92,9 @@ Status PJRT_AsyncHostToDeviceTransferManager_TransferData(
   }
   if (args.transfer_size > 0) {
     if (args.data == nullptr) return InvalidArgument("the data of a transfer is null");
-    std::memcpy(static_cast<char*>((*item)->storage->data()) + args.offset, args.data,
-                static_cast<size_t>(args.transfer_size));
+    FERRULE_RETURN_IF_ERROR(
+        From(args.transfer_manager)
+            ->memory->Write(static_cast<char*>((*item)->storage->data()) + args.offset, args.data, args.transfer_size));
   }
   if (args.is_last_transfer) TransferManager::Finish(**item);
   args.done_with_h2d_transfer = To(Event::Done().release());
@@ -116,7 +117,8 @@ Status PJRT_AsyncHostToDeviceTransferManager_TransferLiteral(
                                         ElementBytes(args.shape_element_type), kWhere));
   if ((*item)->bytes > 0) {
     if (args.data == nullptr) return InvalidArgument(std::string(kWhere) + ": `data` is null");
-    std::memcpy((*item)->storage->data(), args.data, static_cast<size_t>((*item)->bytes));
+    FERRULE_RETURN_IF_ERROR(
+        From(args.transfer_manager)->memory->Write((*item)->storage->data(), args.data, (*item)->bytes));
   }
   TransferManager::Finish(**item);
   args.done_with_h2d_transfer = To(Event::Done().release());
