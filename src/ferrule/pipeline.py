@@ -1,6 +1,6 @@
 """The compiler: one function, one line per stage.
 
-read → legalize → import → simplify → match → expand → fuse → allocate → assemble → Program
+read → legalize → import (→ partition) → simplify → match → expand → fuse → allocate → assemble → Program
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from ferrule.passes.assemble import Work, assemble
 from ferrule.passes.expand import expand
 from ferrule.passes.fuse import fuse
 from ferrule.passes.match import match
+from ferrule.passes.partition import partition
 from ferrule.passes.simplify import simplify
 from ferrule.program import DONATED, NOT_DONATED, PYTHON, SMALL, Output, Param, Program
-from ferrule.stablehlo.importer import import_module
+from ferrule.stablehlo.importer import device_count, import_module
 from ferrule.stablehlo.layouts import asked_layout, unlaid
 from ferrule.stablehlo.legalize import legalize
 from ferrule.stablehlo.options import CompileOptions, parse_options
@@ -64,7 +65,11 @@ def compile_program(code: bytes, format: str = "mlir", options: bytes = b"", tar
 def compile_module(module: Module, settings: CompileOptions, trace: Trace, machine: Machine) -> Program:
     """The stages after reading."""
     module = trace.stage("legalize", lambda: legalize(module))
-    module = trace.stage("import", lambda: import_module(module))
+    module = trace.stage("import", lambda: import_module(module, settings))
+    replicas, partitions = device_count(module, settings)
+    if replicas * partitions > 1:
+        free = settings.propagate_to_outputs
+        module = trace.stage("partition", lambda: partition(module, replicas, partitions, free))
     main = module.main
     graph = trace.stage("simplify", lambda: simplify(main.body))
     graph = trace.stage("match", lambda: simplify(match(graph)))
@@ -82,7 +87,7 @@ def describe(module: Module, main: Function, settings: CompileOptions) -> Progra
     """The program's face: parameters, outputs, donation, devices."""
     # MLIR names are any bytes; frameworks show them as text.
     program = Program(module.name.encode("utf-8", "replace").decode(), compiler=VERSION)
-    program.replicas, program.partitions = settings.num_replicas, settings.num_partitions
+    program.replicas, program.partitions = device_count(module, settings)
     program.device_assignment = settings.device_assignment
     arg_attrs: list[dict[str, Any]] = main.arg_attrs or [{} for _ in main.body.args]
     result_attrs: list[dict[str, Any]] = main.result_attrs or [{} for _ in main.body.results]
@@ -95,12 +100,14 @@ def describe(module: Module, main: Function, settings: CompileOptions) -> Progra
         if alias >= 0 and main.body.results[alias].type.nbytes != arg.type.nbytes:  # type: ignore[union-attr]
             alias = DONATED
         kind, layout = attrs.get("mhlo.memory_kind", "device"), asked_layout(attrs, f"parameter {number}", arg.type)
-        program.params.append(Param(unlaid(arg.type, layout), int(alias), kind, layout=layout))
+        sharding = attrs.get("ferrule.sharding", b"")
+        program.params.append(Param(unlaid(arg.type, layout), int(alias), kind, sharding, layout))
     for number, (value, attrs) in enumerate(zip(main.body.results, result_attrs, strict=True)):
         if not isinstance(value.type, Tensor):
             raise Unsupported(f"a result of the program has type {value.type}", fix="return tensors only")
         kind, layout = attrs.get("mhlo.memory_kind", "device"), asked_layout(attrs, f"result {number}", value.type)
-        program.outputs.append(Output(unlaid(value.type, layout), kind, layout=layout))
+        sharding = attrs.get("ferrule.sharding", b"")
+        program.outputs.append(Output(unlaid(value.type, layout), kind, sharding, layout))
     return program
 
 

@@ -14,9 +14,11 @@ import jax
 from ferrule.errors import InvalidArgument, Unsupported
 from ferrule.ir import Block, DotDims, Module, Tensor
 from ferrule.ops import OPS
+from ferrule.passes.partition import partition
 from ferrule.stablehlo import import_module, legalize, load, read
 from ferrule.stablehlo.reader import read_bytecode
-from ferrule.stablehlo.sdy import Sharding
+from ferrule.stablehlo.sdy import Axis, Mesh, Sharding, coordinate
+from ferrule.stablehlo.tiling import of_text
 
 
 def evaluate(block: Block, args: list[np.ndarray], outer: dict[Any, np.ndarray] | None = None) -> list[np.ndarray]:
@@ -163,32 +165,50 @@ def _split(n: int, axes: str, partitions: int = 2) -> bytes:
     return (head + "%0 = stablehlo.add %a, %a : tensor<4xf32> return %0 : tensor<4xf32> } }").encode()
 
 
-def test_partitions_only_when_replicated() -> None:
-    assert names(load(_split(2, "")).main.body) == ["add"]
-    with pytest.raises(Unsupported, match="argument 0"):
-        load(_split(2, '"x"'))
-    assert names(load(_split(1, '"x"')).main.body) == ["add"]
+@pytest.mark.parametrize("size, axes, local", [(2, "", 4), (2, '"x"', 2), (1, '"x"', 4)])
+def test_each_device_gets_its_part(size: int, axes: str, local: int) -> None:
+    module = partition(load(_split(size, axes)), 1, 2)
+    assert [a.type.shape for a in module.main.body.args] == [(local,)]
+    assert [v.type.shape for v in module.main.body.results] == [(4,)]
 
 
 @pytest.mark.parametrize(
-    "sharding, splits",
+    "sharding, devices, tiles",
     [
-        ("{replicated}", False),
-        ("{devices=[2]<=[2]}", True),
-        ("{devices=[1,2]<=[2] last_tile_dim_replicate}", False),
-        ("{devices=[2,4]<=[8] last_tile_dim_replicate}", True),
-        ("{devices=[1,2,2]<=[4] last_tile_dims={manual, replicated}}", False),
-        ("{maximal device=0}", True),
+        ("{replicated}", 2, [[0, 0], [0, 0]]),
+        ("{devices=[2,1]<=[2]}", 2, [[0, 0], [1, 0]]),
+        ("{devices=[1,2]1,0}", 2, [[0, 1], [0, 0]]),
+        ("{devices=[1,1,2]<=[2] last_tile_dim_replicate}", 2, [[0, 0], [0, 0]]),
+        ("{devices=[2,1,2]<=[4] last_tile_dim_replicate}", 4, [[0, 0], [0, 0], [1, 0], [1, 0]]),
+        ("{devices=[2,2]<=[2,2]T(1,0)}", 4, [[0, 0], [1, 0], [0, 1], [1, 1]]),
+        ("{devices=[1,1,2,2]<=[4] last_tile_dims={manual, replicated}}", 4, [[0, 0]] * 4),
     ],
 )
-def test_textual_shardings(sharding: str, splits: bool) -> None:
-    head = "module attributes {mhlo.num_partitions = 2 : i32} { func.func @main(%a: tensor<4xf32> "
-    code = head + f'{{mhlo.sharding = "{sharding}"}}) -> tensor<4xf32> {{ return %a : tensor<4xf32> }} }}'
-    if splits:
-        with pytest.raises(Unsupported, match="argument 0"):
-            load(code.encode())
-    else:
-        load(code.encode())
+def test_textual_shardings(sharding: str, devices: int, tiles: list[list[int]]) -> None:
+    assert of_text(sharding, 2, devices, "the array").index.tolist() == tiles
+
+
+@pytest.mark.parametrize(
+    "sharding, error", [("{maximal device=0}", Unsupported), ("{devices=[2,4]<=[8]}", InvalidArgument)]
+)
+def test_textual_shardings_that_do_not_fit(sharding: str, error: type[Exception]) -> None:
+    with pytest.raises(error, match="the array"):
+        of_text(sharding, 2, 4, "the array")
+
+
+AXES = [Axis("x"), Axis("y"), Axis("y", (1, 2)), Axis("y", (2, 2))]
+PLACES = ["00001111", "01230123", "00110011", "01010101"]
+
+
+@pytest.mark.parametrize("axis, places", list(zip(AXES, PLACES, strict=True)))
+def test_positions_along_axes(axis: Axis, places: str) -> None:
+    found, count = coordinate(Mesh((("x", 2), ("y", 4))), [axis])
+    assert ("".join(map(str, found)), count) == (places, int(max(places)) + 1)
+
+
+def test_positions_in_a_mesh_of_another_order() -> None:
+    mesh = Mesh((("x", 2), ("y", 2)), (3, 2, 1, 0))
+    assert coordinate(mesh, [Axis("x"), Axis("y")])[0].tolist() == [3, 2, 1, 0]
 
 
 def test_hints_of_other_dialects_are_dropped() -> None:
@@ -198,13 +218,13 @@ def test_hints_of_other_dialects_are_dropped() -> None:
     assert op.attrs == {}
 
 
-def test_collectives_over_several_devices_are_refused() -> None:
+def test_collectives_over_devices_that_the_program_has_not() -> None:
     body = 'func.func @main(%a: tensor<f32>) -> tensor<f32> { %0 = "stablehlo.all_reduce"(%a) <{replica_groups = '
     body += "dense<[[0, 1]]> : tensor<1x2xi64>}> ({ ^bb0(%x: tensor<f32>, %y: tensor<f32>): "
     body += (
         "%1 = stablehlo.add %x, %y : tensor<f32> stablehlo.return %1 : tensor<f32> }) : (tensor<f32>) -> tensor<f32> "
     )
-    with pytest.raises(Unsupported, match="all_reduce"):
+    with pytest.raises(InvalidArgument, match="all_reduce"):
         load(text(body + "return %0 : tensor<f32> }"))
 
 

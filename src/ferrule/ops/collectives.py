@@ -12,7 +12,7 @@ import numpy as np
 
 from ferrule.errors import Unsupported
 from ferrule.ir import Op, Tensor, Type
-from ferrule.ops.checks import attr, declared, expect, operands
+from ferrule.ops.checks import attr, declared, declared_results, expect, operands
 from ferrule.ops.definition import Run, define
 
 
@@ -81,6 +81,10 @@ def _permute(op: Op, xs: Sequence[np.ndarray], run: Run) -> Sequence[np.ndarray]
     return list(xs) if len(pairs) else [np.zeros_like(x) for x in xs]
 
 
+# What passes/partition.py takes apart: a computation on parts, and the marks of the form without Shardy.
+for _name in ("sdy.manual_computation", "ferrule.Sharding", "ferrule.SPMDFullToShardShape"):
+    define(_name, infer=declared_results)
+define("ferrule.SPMDShardToFullShape", infer=declared_results)
 define("all_reduce", infer=_infer_same, evaluate=_identity)
 define("cross-replica-sum", infer=_infer_same, evaluate=_identity)
 define("collective_broadcast", infer=_infer_same, evaluate=_identity)

@@ -1,24 +1,24 @@
-"""A module with functions, Shardy ops and layouts → a module with one function, `main`, for one device.
+"""A module with functions, Shardy ops and layouts → a module with one function, `main`.
 
 Calls are inlined (an op that has no source line of its own takes the call's), sharding hints drop out, collectives
-over one device become what they are: the identity.
+name devices by number, and over one device become what they are: the identity. Of a program for several partitions
+`passes/partition.py` makes what each device runs.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
-from math import prod
 from typing import Any
 
 import numpy as np
 
 from ferrule.errors import InvalidArgument, Unsupported
-from ferrule.ir import Block, Function, Loc, Module, Op, Tensor, Token, Type, Value
+from ferrule.ir import Block, DType, Function, Loc, Module, Op, Tensor, Token, Type, Value, tensor
 from ferrule.ir.types import i1
 from ferrule.stablehlo.check import check
+from ferrule.stablehlo.groups import device_groups, device_pairs, only_device, padded
 from ferrule.stablehlo.layouts import asked_layout, laid, lay, row_major_call, unlay
-from ferrule.stablehlo.sdy import Mesh, MeshGroups, Sharding
+from ferrule.stablehlo.options import CompileOptions
 from ferrule.stablehlo.tuples import flatten_tuples, has_tuples
 
 Env = dict[Value, Value]
@@ -32,23 +32,36 @@ _HINTS = {
     *("xla.sdy.FuncResultSharding", "xla.sdy.LocalToGlobalShape", "xla.sdy.GlobalToLocalShape"),
     *("MoveToHost", "MoveToDevice"),
 }
+# The same, where parts of values are meant: `sharding` says how the device holds them.
+_BORDERS = {"Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape"}
 _COLLECTIVES = {
     *("all_reduce", "all_gather", "all_to_all", "reduce_scatter", "collective_permute", "collective_broadcast"),
     *("collective_reduce", "cross-replica-sum"),
 }
+# What says between whom a collective is; replaced by numbers of devices.
+_CONNECTIONS = {"replica_groups", "source_target_pairs", "channel_handle", "use_global_device_ids", "has_dynamic_root"}
 
 
-def import_module(module: Module) -> Module:
+def device_count(module: Module, settings: CompileOptions) -> tuple[int, int]:
+    """The numbers of replicas and partitions that a program is for; its options and its attributes must agree."""
+    counts = []
+    for key, asked in (("mhlo.num_replicas", settings.num_replicas), ("mhlo.num_partitions", settings.num_partitions)):
+        stated = _count(module, key)
+        if 1 != asked != stated != 1:
+            raise InvalidArgument(f"the compile options ask for {asked} devices", why=f"the module's {key} is {stated}")
+        counts.append(max(asked, stated))
+    return counts[0], counts[1]
+
+
+def import_module(module: Module, settings: CompileOptions | None = None) -> Module:
     """Returns a module whose only function is `main`."""
     if "main" not in module.functions:
         names = ", ".join(f"@{name}" for name in module.functions)
         raise InvalidArgument("the program has no function @main", why=f"it has {names}", fix="name the entry main")
     if has_tuples(module):
         module = flatten_tuples(module)
-    partitions, replicas = _count(module, "mhlo.num_partitions"), _count(module, "mhlo.num_replicas")
+    replicas, partitions = device_count(module, settings or CompileOptions())
     main = module.main
-    if partitions > 1:
-        _require_replicated(module, main, partitions)
     work = _Importer(module, partitions, replicas)
     body, env = _entry(main)
     for old in main.body.args:
@@ -92,53 +105,19 @@ def _border(type: Type) -> Type:
     return _TOKEN if isinstance(type, Token) else type
 
 
+def _sum_of(dtype: DType) -> Block:
+    """The computation of a sum."""
+    scalar = Tensor((), dtype)
+    block = Block([scalar, scalar])
+    block.results = block.add("add", block.args, scalar).results
+    return block
+
+
 def _count(module: Module, key: str) -> int:
     value = module.attrs.get(key, 1)
     if not isinstance(value, int) or value < 1:
         raise InvalidArgument(f"the module's {key} is {value!r}", fix="it must be an integer of 1 or more")
     return value
-
-
-def axis_size(module: Module, mesh: str | Mesh | None, name: str) -> int:
-    """The size of a mesh axis; 1 if the program does not declare the mesh."""
-    if isinstance(mesh, str):
-        mesh = module.meshes.get(mesh)
-    return dict(mesh.axes).get(name, 1) if isinstance(mesh, Mesh) else 1
-
-
-def _splits(module: Module, attrs: dict[str, Any]) -> bool:
-    """True if an argument's or result's attributes put different parts on different devices."""
-    found = attrs.get("sdy.sharding")
-    if isinstance(found, Sharding):
-        axes = [a for d in found.dims for a in d.axes] + list(found.unreduced)
-        return any(a.part[1] > 1 if a.part else axis_size(module, found.mesh, a.name) > 1 for a in axes)
-    text = attrs.get("mhlo.sharding")
-    return isinstance(text, str) and _splits_text(text)
-
-
-def _splits_text(text: str) -> bool:
-    """The same for XLA's textual sharding, as in {devices=[2,1,4]<=[8] last_tile_dim_replicate}."""
-    tiles = re.search(r"devices=\[([\d,]+)\]", text)
-    if tiles is None:
-        return "replicated" not in text
-    sizes = [int(n) for n in tiles[1].split(",")]
-    subgroups = re.search(r"last_tile_dims=\{([^}]*)\}", text)
-    extra = len(subgroups[1].split(",")) if subgroups else int("last_tile_dim_replicate" in text)
-    return prod(sizes[: len(sizes) - extra]) > 1
-
-
-def _require_replicated(module: Module, main: Function, partitions: int) -> None:
-    places = [(f"argument {i}", a) for i, a in enumerate(main.arg_attrs)]
-    places += [(f"result {i}", a) for i, a in enumerate(main.result_attrs)]
-    for place, attrs in places:
-        if _splits(module, attrs):
-            raise Unsupported(
-                f"the program is split over {partitions} devices",
-                where=place,
-                why=f"its sharding is {attrs.get('sdy.sharding') or attrs.get('mhlo.sharding')}, and Ferrule cannot "
-                "partition programs yet",
-                fix="run on one device, or replicate all arguments and results",
-            )
 
 
 def _without_hints(op: Op) -> dict[str, Any]:
@@ -250,61 +229,62 @@ class _Importer:
     def inline_region(self, op: Op, out: Block, env: Env, caller: Loc | None) -> Sequence[Value]:
         return self.splice(op.regions[0], [env.get(v, v) for v in op.operands], op, out, env, caller)
 
-    def manual_computation(self, op: Op, out: Block, env: Env, caller: Loc | None) -> Sequence[Value]:
-        shardings = [*op.attrs.get("in_shardings", ()), *op.attrs.get("out_shardings", ())]
-        for sharding in shardings:
-            for axis in op.attrs.get("manual_axes", ()):
-                size = axis_size(self.module, sharding.mesh, axis)
-                if size > 1:
-                    raise Unsupported(
-                        "a manual computation (shard_map) over several devices is not supported yet",
-                        where=op.loc,
-                        why=f"its mesh axis {axis!r} has {size} devices",
-                        fix="use a mesh of one device",
-                    )
+    def manual_computation(self, op: Op, out: Block, env: Env, caller: Loc | None) -> Sequence[Value] | None:
+        if self.partitions > 1:
+            return None  # passes/partition.py takes it from here
         return self.inline_region(op, out, env, caller)
 
     def custom_call(self, op: Op, out: Block, env: Env, caller: Loc | None) -> Sequence[Value] | None:
         types = [v.type for v in op.operands]
-        if op.attrs.get("call_target_name") in _HINTS and types == [r.type for r in op.results]:
+        target = op.attrs.get("call_target_name")
+        if self.partitions > 1:
+            place = op.attrs.get("mhlo.sharding")
+            if target in _BORDERS and isinstance(place, str):
+                operands = [env.get(v, v) for v in op.operands]
+                result = [r.type for r in op.results]
+                return out.add(f"ferrule.{target}", operands, result, {"sharding": place}, loc=op.loc).results
+            if (device := only_device(op, self.module.meshes)) is not None:
+                op.attrs["only_device"] = device
+        if target in _HINTS and types == [r.type for r in op.results]:
             return self.identity(op, out, env, caller)
         if "operand_layouts" in op.attrs or "result_layouts" in op.attrs:
             loc = op.loc if caller is None else self.join(caller, op.loc)
             return row_major_call(op, [env.get(v, v) for v in op.operands], out, loc)
         return None
 
-    def device_number(self, op: Op, out: Block, env: Env, caller: Loc | None) -> Sequence[Value]:
-        count = self.partitions if op.name == "partition_id" else self.replicas
-        self.require_one_device(op, count)
+    def device_number(self, op: Op, out: Block, env: Env, caller: Loc | None) -> Sequence[Value] | None:
+        if (self.partitions if op.name == "partition_id" else self.replicas) > 1:
+            return None
         zero = np.zeros((), np.uint32)
         return out.add("constant", [], [op.result.type], {"value": zero}, loc=op.loc).results
 
-    def require_one_device(self, op: Op, count: int) -> None:
-        if count > 1:
-            raise Unsupported(
-                f"op {op.name!r} over {count} devices is not supported yet",
-                where=op.loc,
-                why="this version of Ferrule runs programs without communication between devices",
-                fix="run on one device",
-            )
-
     def collective(self, op: Op, out: Block, env: Env, caller: Loc | None) -> Sequence[Value]:
-        groups = op.attrs.get("replica_groups")
-        size = 1
-        if isinstance(groups, np.ndarray) and groups.ndim == 2 and groups.size:
-            size = groups.shape[1]
-        elif isinstance(groups, MeshGroups):
-            size = prod(axis_size(self.module, groups.mesh, axis.name) for axis in groups.axes)
-        self.require_one_device(op, max(size, self.partitions * self.replicas))
+        """Groups are resolved to numbers of devices. Over one device each, nothing moves."""
         operands = [env.get(v, v) for v in op.operands]
         if op.name == "collective_permute":
-            pairs = np.asarray(op.attrs.get("source_target_pairs", ()))
-            if pairs.size == 0:
+            pairs = device_pairs(op, self.replicas, self.partitions)
+            alone, connection = self.replicas * self.partitions == 1, {"source_target_pairs": np.array(pairs, np.int64)}
+            if not pairs:
                 return [self.zeros(r, out, op.loc) for r in op.results]
-        for value, result in zip(operands, op.results, strict=True):
-            if value.type != result.type:
-                raise InvalidArgument(f"op {op.name!r} over one device changes its type", where=op.loc)
-        return operands
+        else:
+            groups = device_groups(op, self.module.meshes, self.replicas, self.partitions)
+            alone, connection = all(len(g) == 1 for g in groups), {"replica_groups": padded(groups)}
+            covered = sum(map(len, groups)) == self.replicas * self.partitions
+            alone = alone and (covered or op.name != "collective_broadcast")
+        if alone:
+            for value, result in zip(operands, op.results, strict=True):
+                if value.type != result.type:
+                    raise InvalidArgument(f"op {op.name!r} over one device changes its type", where=op.loc)
+            return operands
+        if op.name == "collective_reduce" or op.attrs.get("has_dynamic_root"):
+            raise Unsupported(f"op {op.name!r} over several devices is not supported", where=op.loc)
+        attrs = {k: v for k, v in op.attrs.items() if k not in _CONNECTIONS} | connection
+        loc = op.loc if caller is None else self.join(caller, op.loc)
+        regions = [self.region(r, env, caller) for r in op.regions]
+        name = "all_reduce" if op.name == "cross-replica-sum" else op.name
+        if op.name == "cross-replica-sum":
+            regions = [_sum_of(tensor(op.result).dtype)]
+        return out.add(name, operands, [r.type for r in op.results], attrs, regions, loc).results
 
     def zeros(self, like: Value, out: Block, loc: Loc) -> Value:
         assert isinstance(like.type, Tensor)

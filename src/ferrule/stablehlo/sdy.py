@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
+
+import numpy as np
 
 from ferrule.stablehlo.bytecode import Cursor, malformed
 from ferrule.stablehlo.tables import Tables
@@ -76,6 +79,23 @@ class MeshGroups:
 
     mesh: str | Mesh
     axes: tuple[Axis, ...]
+
+
+def coordinate(mesh: Mesh, axes: Sequence[Axis]) -> tuple[np.ndarray, int]:
+    """Each device's position along some axes, the first the slowest, and how many positions there are."""
+    sizes = [size for _, size in mesh.axes]
+    names = [name for name, _ in mesh.axes]
+    devices = np.asarray(mesh.device_ids or range(mesh.size))
+    position = np.empty(mesh.size, np.int64)
+    position[devices] = np.arange(mesh.size)
+    parts = np.unravel_index(position, sizes) if sizes else ()
+    place, count = np.zeros(mesh.size, np.int64), 1
+    for axis in axes:
+        size = sizes[names.index(axis.name)]
+        before, width = axis.part or (1, size)
+        place = place * width + parts[names.index(axis.name)] // (size // (before * width)) % width
+        count *= width
+    return place, count
 
 
 def _list(t: Tables, c: Cursor, kind: type) -> tuple[Any, ...]:

@@ -1,0 +1,159 @@
+"""Tilings: which part of an array each device holds, whatever words a program has for it.
+
+Shardy's shardings (axes of a mesh) and XLA's (text in `mhlo.sharding`) become the same table: for every device the
+index of its tile in each dimension. So device orders, parts of axes and several axes per dimension need no care later.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ferrule.errors import InvalidArgument, Unsupported
+from ferrule.stablehlo.sdy import Axis, Mesh, Sharding, coordinate
+
+
+@dataclass(frozen=True, eq=False)
+class Tiling:
+    """`counts` tiles per dimension, `index[device]` the device's tile, one number per dimension.
+
+    With `terms` > 1 the array is a sum of so many arrays, of which each device holds number `term[device]`.
+    """
+
+    counts: tuple[int, ...]
+    index: np.ndarray
+    term: np.ndarray
+    terms: int = 1
+
+    @cached_property
+    def key(self) -> tuple[Any, ...]:
+        """Equal for tilings that put the same data on the same devices."""
+        return self.counts, self.index.tobytes(), self.terms, self.term.tobytes() if self.terms > 1 else b""
+
+    @property
+    def tiles(self) -> int:
+        return prod(self.counts)
+
+    @property
+    def is_whole(self) -> bool:
+        """True when every device holds the whole array."""
+        return self.tiles == 1 and self.terms == 1
+
+    @cached_property
+    def tile(self) -> np.ndarray:
+        """Each device's tile as one number, the last dimension the fastest."""
+        number = np.zeros(len(self.index), np.int64)
+        for d, count in enumerate(self.counts):
+            number = number * count + self.index[:, d]
+        return number
+
+    def permuted(self, order: Sequence[int]) -> Tiling:
+        """The tiling of the transposed array."""
+        return Tiling(tuple(self.counts[d] for d in order), self.index[:, list(order)], self.term, self.terms)
+
+    def local(self, shape: Sequence[int], what: str) -> tuple[int, ...]:
+        """The shape of one tile of an array."""
+        for size, count in zip(shape, self.counts, strict=True):
+            if size % count:
+                raise Unsupported(
+                    f"{what} of shape {list(shape)} is split into {list(self.counts)} tiles",
+                    why=f"{size} does not divide by {count}",
+                    fix="pad the array to a multiple, or replicate it",
+                )
+        return tuple(size // count for size, count in zip(shape, self.counts, strict=True))
+
+    def op_sharding(self) -> bytes:
+        """XLA's OpSharding as protobuf bytes; empty when every device holds the whole array."""
+        if self.is_whole:
+            return b""
+        order = np.argsort(self.tile, kind="stable")
+        copies = len(self.index) // self.tiles
+        dims = [*self.counts, copies] if copies > 1 else list(self.counts)
+        data = b"\x08\x03" + _packed(3, dims) + _packed(4, order.tolist())
+        return data + (b"\x30\x01" if copies > 1 else b"")
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def _packed(field: int, values: Sequence[int]) -> bytes:
+    body = b"".join(map(_varint, values))
+    return _varint(field << 3 | 2) + _varint(len(body)) + body
+
+
+def whole(rank: int, devices: int) -> Tiling:
+    """Every device holds everything."""
+    return Tiling((1,) * rank, np.zeros((devices, rank), np.int64), np.zeros(devices, np.int64))
+
+
+def of_sharding(
+    sharding: Sharding,
+    rank: int,
+    meshes: Mapping[str, Mesh],
+    devices: int,
+    what: str,
+    only: Collection[str] | None = None,
+) -> Tiling:
+    """The tiling that a Shardy sharding describes; of the axes named in `only`, if that is given."""
+    mesh = meshes.get(sharding.mesh) if isinstance(sharding.mesh, str) else sharding.mesh
+    if not isinstance(mesh, Mesh):
+        raise InvalidArgument(f"the sharding of {what} names the mesh {sharding.mesh!r}, which does not exist")
+    used = [a for d in sharding.dims for a in d.axes] + list(sharding.unreduced)
+    sizes = dict(mesh.axes)
+    if all(sizes.get(a.name) == 1 for a in used):
+        return whole(rank, devices)
+    if unknown := {a.name for a in used} - sizes.keys():
+        raise InvalidArgument(f"the sharding of {what} names the axis {min(unknown)!r}, which its mesh has not")
+    if mesh.size != devices or len(sharding.dims) != rank:
+        raise InvalidArgument(
+            f"the sharding of {what} does not fit",
+            why=f"its mesh has {mesh.size} devices and the program {devices}; it has {len(sharding.dims)} dimensions "
+            f"and the array {rank}",
+        )
+
+    def kept(axes: Sequence[Axis]) -> list[Axis]:
+        return [a for a in axes if only is None or a.name in only]
+
+    places = [coordinate(mesh, kept(d.axes)) for d in sharding.dims]
+    index = np.stack([p for p, _ in places], 1) if places else np.zeros((devices, 0), np.int64)
+    term, terms = coordinate(mesh, kept(sharding.unreduced))
+    if terms > 1 and sharding.reduction:
+        raise Unsupported(f"{what} is left unreduced by another operation than a sum", fix="reduce it by lax.psum")
+    return Tiling(tuple(c for _, c in places), index, term, terms)
+
+
+def of_text(text: str, rank: int, devices: int, what: str) -> Tiling:
+    """The tiling that XLA's text describes: {devices=[2,1,4]<=[8] last_tile_dim_replicate}."""
+    found = re.search(r"devices=\[([\d,]+)\](?:<=\[([\d,]+)\](?:T\(([\d,]+)\))?|([\d,]+))", text)
+    if found is None:
+        if "maximal" in text:
+            raise Unsupported(f"{what} lives on one device of several ({text})", fix="replicate it or split it evenly")
+        return whole(rank, devices)
+
+    def numbers(group: str) -> list[int]:
+        return [int(n) for n in group.split(",")]
+
+    dims = numbers(found[1])
+    if found[2]:
+        ids = np.arange(prod(numbers(found[2]))).reshape(numbers(found[2]))
+        ids = ids.transpose(numbers(found[3])).reshape(-1) if found[3] else ids.reshape(-1)
+    else:
+        ids = np.array(numbers(found[4]))
+    if ids.size != devices or prod(dims) != devices or len(dims) < rank:
+        raise InvalidArgument(f"the sharding {text} of {what} does not fit {devices} devices and {rank} dimensions")
+    position = np.empty(devices, np.int64)
+    position[ids] = np.arange(devices)
+    index = np.stack(np.unravel_index(position, dims)[:rank], 1) if rank else np.zeros((devices, 0), np.int64)
+    return Tiling(tuple(dims[:rank]), index, np.zeros(devices, np.int64))
