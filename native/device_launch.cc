@@ -13,6 +13,9 @@
 namespace ferrule {
 namespace {
 
+// The temporaries of runs in flight take at most this part of the memory, unless one alone needs more.
+constexpr int64_t kShareInFlight = 4;
+
 // Waits for all commands, also after a failure: memory is in use until then.
 Status WaitForAll(Accelerator& accelerator, const Commands& commands) {
   Status first;
@@ -117,6 +120,7 @@ void Launch::CompleteOnAccelerator() {
   flight->accelerator = device_->accelerator;
   flight->done = done_;
   Status status = WaitForInputs();
+  device_->in_flight.Reserve(program().arena_bytes, device_->allocator()->limit() / kShareInFlight);
   if (status.ok()) status = Bind();
   if (status.ok()) {
     Commands exits;
@@ -154,7 +158,7 @@ void Launch::CompleteOnAccelerator() {
   storage_ = {};
   inputs_ = {};
   contents_ = {};
-  device_->in_flight.Add([flight] { flight->Finish(); }, done_);
+  device_->in_flight.Add([flight] { flight->Finish(); }, done_, program().arena_bytes);
 }
 
 }  // namespace ferrule

@@ -14,18 +14,19 @@ namespace ferrule {
 
 class InFlight {
  public:
-  // Runs `finish`, which waits for the device, after those added before. `done` is what it will set. Blocks while
-  // kLimit runs are in flight: each holds memory.
-  void Add(std::function<void()> finish, Ref<Event> done);
+  // Waits until a run with temporaries of this size may start: runs that are only queued hold memory, too.
+  void Reserve(int64_t bytes, int64_t limit);
+  // Runs `finish`, which waits for the device, after those added before. `done` is what it will set, `bytes` the size of
+  // the run's temporaries.
+  void Add(std::function<void()> finish, Ref<Event> done, int64_t bytes);
   // Waits for all that are in flight now; false when there were none. Not from `finish`.
   bool Wait();
   void Stop() { queue_.Stop(); }
 
  private:
   static constexpr int64_t kLimit = 64;
-  void WaitUntil(int64_t count);
 
-  std::atomic<int64_t> count_{0};
+  std::atomic<int64_t> count_{0}, bytes_{0};
   WorkQueue queue_;
 };
 
