@@ -19,9 +19,9 @@ Error Faults::Of(uint64_t number) const {
 int Open(const Found& found, FerruleDevice** device) {
   return Guard([&] { return "opening " + found.name; },
                [&] {
-                 auto faults = std::make_shared<Faults>();
-                 auto handler = [faults, name = found.name](sycl::exception_list errors) {
-                   for (const std::exception_ptr& e : errors) faults->Add(Describe(e, "a command on " + name));
+                 auto faults = std::make_shared<Faults>(found.name);
+                 auto handler = [faults](sycl::exception_list errors) {
+                   for (const std::exception_ptr& e : errors) faults->Add(Describe(e, "it failed while it ran"));
                  };
                  bool timed = DebugLevel() >= 2;
                  sycl::property_list properties;
@@ -41,12 +41,11 @@ int Allocate(FerruleDevice* device, FerruleMemory kind, int64_t bytes, void** da
   return Guard(what, [&] {
     constexpr size_t kAlignment = 64;
     const Found& found = *device->found;
-    if (bytes < 0) throw Error{kInvalidArgument, what() + ": the size is negative"};
+    if (bytes < 0) throw Error{kInvalidArgument, "the size is negative"};
     size_t size = bytes ? static_cast<size_t>(bytes) : 1;
     // The CPU device gives out memory that the machine does not have, and the process dies when it is touched.
     if (bytes > found.info.memory_bytes) {
-      throw Error{kResourceExhausted,
-                  what() + ": the device has " + std::to_string(found.info.memory_bytes) + " bytes in all"};
+      throw Error{kResourceExhausted, "the device has " + std::to_string(found.info.memory_bytes) + " bytes in all"};
     }
     switch (kind) {
       case FERRULE_MEMORY_HOST:
@@ -60,7 +59,7 @@ int Allocate(FerruleDevice* device, FerruleMemory kind, int64_t bytes, void** da
     }
     if (!*data) {
       static const char* const kinds[] = {"device", "host", "shared"};
-      throw Error{kResourceExhausted, what() + ": there is no " + kinds[kind] + " memory left (the device has " +
+      throw Error{kResourceExhausted, std::string("there is no ") + kinds[kind] + " memory left (the device has " +
                                           std::to_string(found.info.memory_bytes) +
                                           " bytes in all, and gives at most " +
                                           std::to_string(found.info.max_allocation_bytes) + " at once)"};
@@ -101,6 +100,11 @@ int Launch(FerruleDevice* device, FerruleKernel* kernel, int64_t groups, int64_t
                       std::to_string(group_size));
   };
   return Guard(what, [&] {
+    // The CPU device would read an argument that is not there from anywhere.
+    if (num_pointers != kernel->arguments) {
+      throw Error{kInvalidArgument, "the kernel has " + std::to_string(kernel->arguments) + " arguments, not " +
+                                        std::to_string(num_pointers)};
+    }
     size_t size = static_cast<size_t>(group_size);
     sycl::nd_range<1> range(static_cast<size_t>(groups) * size, size);
     sycl::event event = device->queue.submit([&](sycl::handler& handler) {
@@ -126,7 +130,7 @@ int Join(FerruleDevice* device, FerruleAfter after, FerruleEvent** done) {
 }
 
 int Wait(FerruleEvent* event) {
-  return Guard([] { return "waiting for a command"; },
+  return Guard([&] { return "a command on " + event->faults->device; },
                [&] {
                  event->event.wait_and_throw();  // hands asynchronous errors to the queue's handler first
                  if (event->succeeded) return;

@@ -19,8 +19,7 @@ struct Found {
   // One context for all devices of a platform: memory of one can be copied by the queue of another.
   sycl::context context;
   std::string name, kind, backend, driver_version, arch;
-  std::shared_ptr<std::atomic<int64_t>> used;  // bytes of device memory handed out
-  FerruleDeviceInfo info{};                    // points into the strings
+  FerruleDeviceInfo info{};  // points into the strings
 };
 
 // All devices, found on the first call of each `tiles`. `why_none` says what was looked for when there are none.
@@ -35,10 +34,14 @@ const Devices& FindDevices(bool tiles);
 // every command that had been given to the queue by then, and is not known to have succeeded, has failed.
 class Faults {
  public:
+  explicit Faults(std::string device) : device(std::move(device)) {}
+
   uint64_t Next() { return ++issued_; }
   void Add(Error error);
   // The error of command `number`; code kOk when there is none.
   Error Of(uint64_t number) const;
+
+  const std::string device;  // its name
 
  private:
   std::atomic<uint64_t> issued_{0};

@@ -62,7 +62,6 @@ std::unique_ptr<Found> Look(const sycl::device& device, const sycl::context& con
   found->backend = device.get_backend() == sycl::backend::ext_oneapi_level_zero ? "level_zero" : "opencl";
   found->driver_version = device.get_info<info::driver_version>();
   found->arch = device.is_gpu() ? ArchOf(device) : "";
-  found->used = std::make_shared<std::atomic<int64_t>>(0);
   FerruleDeviceInfo& about = found->info;
   about.name = found->name.c_str();
   about.kind = found->kind.c_str();

@@ -33,7 +33,7 @@ Error Describe(std::exception_ptr thrown, const std::string& what) {
   try {
     std::rethrow_exception(thrown);
   } catch (const Error& e) {
-    return e;
+    return {e.code, message(e.message.c_str())};
   } catch (const sycl::exception& e) {
     return {CodeOf(e), message(e.what())};
   } catch (const std::bad_alloc&) {

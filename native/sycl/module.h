@@ -12,6 +12,7 @@
 struct FerruleKernel {
   std::string name;
   sycl::kernel kernel;
+  size_t arguments;
 };
 
 struct FerruleModule {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from functools import cache
 
 import llvmlite.binding as llvm
@@ -54,8 +56,19 @@ end:
 
 @cache
 def spirv(*functions: str) -> bytes:
+    """One module. It is made by a process of its own: LLVM 22 uses ids of earlier modules again in later ones."""
+    done = subprocess.run(
+        [sys.executable, __file__], input="".join(functions).encode(), capture_output=True, check=True
+    )
+    return done.stdout
+
+
+def emit(functions: str) -> bytes:
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
-    module = llvm.parse_assembly(HEAD + "".join(functions))
     machine = llvm.Target.from_triple("spirv64-unknown-unknown").create_target_machine(opt=2)
-    return machine.emit_object(module)
+    return machine.emit_object(llvm.parse_assembly(HEAD + functions))
+
+
+if __name__ == "__main__":
+    sys.stdout.buffer.write(emit(sys.stdin.read()))
