@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import hashlib
 import sys
+from collections.abc import Sequence
 from typing import Any
 
+from ferrule.codegen.kernel import Kernel
 from ferrule.debug import Trace
 from ferrule.errors import InvalidArgument, Unsupported
 from ferrule.ir import Function, Module, Tensor
@@ -26,7 +28,9 @@ from ferrule.stablehlo.legalize import legalize
 from ferrule.stablehlo.options import CompileOptions, parse_options
 from ferrule.stablehlo.reader import read
 from ferrule.stablehlo.xla_options import XLA_OPTIONS
-from ferrule.targets.cpu import Machine, host
+from ferrule.targets import find
+from ferrule.targets.gpu import Gpu
+from ferrule.targets.machine import Machine
 from ferrule.version import VERSION
 
 # A program that moves and computes less than this runs on the caller's thread: a hand-over costs about as much time.
@@ -50,13 +54,12 @@ def compile_program(code: bytes, format: str = "mlir", options: bytes = b"", tar
     FerruleError: InvalidArgument for malformed input, Unsupported with the op and the user's source line.
     """
     settings = parse_options(options, USER_OPTIONS)
-    if target != "cpu":
-        raise Unsupported(f"there is no target {target!r} in this version of Ferrule", fix="use the target 'cpu'")
+    machine = find(target)
     trace = Trace(settings.user)
     # Expressions are walked recursively in places; the compile thread has a large stack.
     sys.setrecursionlimit(max(sys.getrecursionlimit(), 20000))
     module = trace.stage("read", lambda: read(code, format))
-    program = compile_module(module, settings, trace, host())
+    program = compile_module(module, settings, trace, machine)
     if format == "mlir" and len(code) <= KEPT_SOURCE:
         program.text = code
     return program
@@ -119,7 +122,8 @@ def finish(program: Program, graph: Any, work: Work, machine: Machine) -> None:
         program.flags |= PYTHON
     elif work.serial and work.nbytes < SMALL_BYTES and work.flops < SMALL_FLOPS:
         program.flags |= SMALL
-    program.features = needed_features(machine)
+    program.target = machine.name
+    program.features = needed_features(machine, work.kernels)
     program.fingerprint = hashlib.sha256(program.serialize()).hexdigest()[:32]
 
 
@@ -128,7 +132,14 @@ def finish(program: Program, graph: Any, work: Work, machine: Machine) -> None:
 _CODE_FEATURES = ("avx", "sse", "ssse", "fma", "bmi", "f16c", "popcnt", "lzcnt", "movbe", "adx", "gfni", "amx", "cx")
 
 
-def needed_features(machine: Machine) -> str:
-    """The CPU features that generated code may use, for the check at load."""
+def needed_features(machine: Machine, kernels: Sequence[Kernel]) -> str:
+    """What generated code needs of the machine, for the check at load: of a processor, the features it may use."""
+    if isinstance(machine, Gpu):
+        needs = [kind for kind, used in (("f16", " half "), ("f64", "double")) if any(used in k.text for k in kernels)]
+        if kernels:
+            needs.append(f"group={max(k.grain for k in kernels)}")
+        if local := max((k.local_bytes for k in kernels), default=0):
+            needs.append(f"local={local}")
+        return ",".join(needs)
     on = (f[1:] for f in machine.features.split(",") if f.startswith("+"))
     return ",".join(f for f in on if f.startswith(_CODE_FEATURES))

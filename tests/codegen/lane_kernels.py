@@ -10,7 +10,7 @@ import llvmlite.binding as llvm
 import numpy as np
 
 from ferrule.codegen.llvm import Builder, V, i64
-from ferrule.codegen.scalar import Lane, Scalars, has_f16
+from ferrule.codegen.scalar import Lane, Scalars
 from ferrule.ir import Op, Tensor, Value
 from ferrule.ir.types import DType
 from ferrule.ops.definition import OPS
@@ -23,7 +23,7 @@ _engines: list[Any] = []
 def compile_lanes(formula: Formula, inputs: Sequence[DType], output: DType, width: int, f16: bool = True) -> Callable:
     """`formula(s, *operands)` as a function of arrays; the arrays' size must be a multiple of the width."""
     b = Builder("kernel", "void", ["ptr"] * (len(inputs) + 1) + ["i64"])
-    s = Scalars(b, width, f16 and has_f16(host().features))
+    s = Scalars(b, width, f16 and host().converts_f16)
 
     def body(i: V, carried: list[V]) -> list[V]:
         def at(n: int, d: DType) -> V:

@@ -19,12 +19,12 @@ from ferrule.codegen import memory
 from ferrule.codegen.index import Component, Cond, Index, Indexer, Part
 from ferrule.codegen.lanes import split
 from ferrule.codegen.llvm import Builder, V
-from ferrule.codegen.scalar import Scalars, has_f16
+from ferrule.codegen.scalar import Scalars
 from ferrule.errors import Unsupported
 from ferrule.ir import Block, Op, Value, tensor
 from ferrule.ir.types import DType
 from ferrule.ops import OPS
-from ferrule.targets.cpu import Machine
+from ferrule.targets.machine import Machine
 
 Lanes = Any  # V, or a pair of V for complex types
 Key = tuple[Component, ...]
@@ -73,6 +73,7 @@ class Family:
     varying: set[Value] = field(default_factory=set)  # values of inlined regions: they differ from lane to lane
     tile: Tile | None = None  # set while a square of elements is computed at once
     depth: int = 0  # how many scopes enclose what is emitted now
+    group_size: int = 1  # on devices: work-items per group, set by the schedule
 
     def at(self, width: int) -> Emitter:
         """The emitter for this many lanes."""
@@ -86,7 +87,7 @@ class Emitter:
 
     def __init__(self, family: Family, width: int) -> None:
         self.family, self.width, self.b = family, width, family.b
-        self.s = Scalars(family.b, width, has_f16(family.machine.features))
+        self.s = Scalars(family.b, width, family.machine.converts_f16)
         self.ix = Indexer(family.b, width, family.known)
         self.memo: dict[tuple[Value, Key], Lanes] = {}
 
@@ -226,8 +227,9 @@ class Emitter:
         name = f"@c_{hashlib.sha256(raw).hexdigest()[:24]}"
         if name not in self.b.globals:
             text = "".join(f"\\{byte:02X}" for byte in raw)
-            self.b.globals[name] = f'{name} = private unnamed_addr constant [{len(raw)} x i8] c"{text}", align 64'
-        return self.load_at(V("ptr", name), dtype, self.ix.flatten(index, values.shape))
+            kind = f"private unnamed_addr {self.b.dialect.constant_pointer[4:]} constant"
+            self.b.globals[name] = f'{name} = {kind} [{len(raw)} x i8] c"{text}", align 64'
+        return self.load_at(V(self.b.dialect.constant_pointer, name), dtype, self.ix.flatten(index, values.shape))
 
     # --- control flow ---------------------------------------------------------------------------------------------
     @contextmanager

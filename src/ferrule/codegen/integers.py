@@ -85,10 +85,21 @@ def clz(dtype: DType, x: Num) -> Num:
 
 
 def mulhi(dtype: DType, x: Num, y: Num) -> Num:
+    if dtype.bits == 64 and not x.b.dialect.wide_integers:
+        return _mulhi64(x, y, dtype.kind == "int")
     code, wide = "sext" if dtype.kind == "int" else "zext", f"i{2 * x.bits}"
     product = x.cast(code, wide) * y.cast(code, wide)
     high = product >> dtype.bits if dtype.kind == "int" else product.lshr(dtype.bits)
     return wrap(dtype, high.cast("trunc", x.base))
+
+
+def _mulhi64(x: Num, y: Num, signed: bool) -> Num:
+    """The high half of a product of 64 bits, from products of halves; a signed one corrects the unsigned."""
+    low_x, high_x, low_y, high_y = x & 0xFFFFFFFF, x.lshr(32), y & 0xFFFFFFFF, y.lshr(32)
+    middle = high_x * low_y + (low_x * low_y).lshr(32)
+    other = low_x * high_y + (middle & 0xFFFFFFFF)
+    high = high_x * high_y + middle.lshr(32) + other.lshr(32)
+    return high - ((x >> 63) & y) - ((y >> 63) & x) if signed else high
 
 
 def power(dtype: DType, x: Num, y: Num) -> Num:
@@ -135,10 +146,25 @@ def to_float(source: DType, target: DType, x: Num) -> Num:
     return x.cast(code, "double")
 
 
+def _saturated(target: DType, bits: int, x: Num) -> Num:
+    """Toward zero; values out of range are replaced before the conversion, which then is defined."""
+    signed = target.kind == "int"
+    low, high = (-(1 << (target.bits - 1)), 1 << (target.bits - 1)) if signed else (0, 1 << target.bits)
+    inside = (x > float(low) - (1.0 if target.bits < 32 else 0.0)) & (x < float(high))
+    number = inside.where(x, 0.0).cast("fptosi" if signed else "fptoui", f"i{bits}")
+    if target.bits >= 32 or not signed:  # the lowest value itself, and what is above it by less than one
+        number = (x <= float(low)).where(low, number)
+    else:
+        number = (x <= float(low) - 1.0).where(low, number)
+    return (x >= float(high)).where(high - 1, number)
+
+
 def from_float(target: DType, x: Num) -> Num:
     """Toward zero, saturating; NaN gives 0."""
     signed = target.kind == "int"
     bits = max(8, target.bits)
+    if not x.b.dialect.saturates:
+        return wrap(target, _saturated(target, bits, x))
     type = vector(f"i{bits}", x.lanes)
     name = f"llvm.fpto{'s' if signed else 'u'}i.sat.{suffix(type)}.{suffix(x.v.type)}"
     result = Num(x.b, x.b.call(type, name, x.v))

@@ -16,12 +16,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ferrule.codegen import loop, scan, update
+from ferrule.codegen import groups, loop, scan, update
 from ferrule.codegen.emitter import Family
 from ferrule.codegen.llvm import Builder, V
 from ferrule.ir import Block, Value, tensor
 from ferrule.ops import OPS
-from ferrule.targets.cpu import Machine
+from ferrule.targets.machine import Machine
 
 # Code of a few dozen instructions without a loop runs for some nanoseconds however well it is compiled; LLVM's
 # optimizations would take much of the compile time of programs with many of them. Functions marked noinline are left as
@@ -31,10 +31,11 @@ COLD_LINES = 60
 
 @dataclass
 class Kernel:
-    """A function `void symbol(ptr pointers, i64 begin, i64 end)` and how to launch it.
+    """A function `void symbol(ptr pointers, i64 begin, i64 end)`, on a device one of pointers, and how to launch it.
 
-    `grid` is the number of iterations, `grain` the fewest that are worth a thread of their own; `flops` and `bytes`
-    are estimates for the cost analysis. `declares` and `globals` belong into the function's module.
+    `grid` is the number of iterations, `grain` the fewest that are worth a thread of their own (on a device: groups,
+    and work-items per group); `flops` and `bytes` are estimates for the cost analysis. `declares` and `globals` belong into
+    the function's module. `local_bytes`: of the memory that a group shares.
     """
 
     symbol: str
@@ -45,14 +46,17 @@ class Kernel:
     grain: int = 1
     flops: float = 0.0
     bytes: float = 0.0
+    local_bytes: int = 0
 
 
 def emit_kernel(block: Block, symbol: str, machine: Machine) -> Kernel:
     """Generates the code of a fused block; the function's pointers are the block's arguments, then its results."""
+    if machine.grouped:
+        return groups.emit_kernel(block, symbol, machine)
     family, outputs = _start(block.args, block.results, symbol, machine)
     begin, end = family.b.args[1], family.b.args[2]
     flops, nbytes = work(block)
-    schedule = _schedule(block)
+    schedule = schedule_of(block)
     grid, grain = schedule(family, block, outputs, begin, end, max(flops / 8, nbytes / 10))
     b = family.b
     text = b.finish()
@@ -80,7 +84,7 @@ def _start(args: list[Value], results: list[Value], symbol: str, machine: Machin
     return Family(b, machine, dict(zip(args, pointers, strict=False))), pointers[len(args) :]
 
 
-def _schedule(block: Block) -> Callable[..., tuple[int, int]]:
+def schedule_of(block: Block) -> Callable[..., tuple[int, int]]:
     root = block.results[0].op
     if root is not None and all(r.op is root for r in block.results):
         if root.name in ("dynamic_update_slice", "scatter"):

@@ -185,7 +185,7 @@ class Num:
 
     def fma(self, factor: Num | float, term: Num | float) -> Num:
         """self * factor + term, in one rounding where the machine can do it fast."""
-        return self.intrinsic("fmuladd", factor, term)
+        return self.intrinsic(self.b.dialect.fma, factor, term)
 
     def __abs__(self) -> Num:
         return self.intrinsic("fabs") if self.is_float else (self < 0).where(-self, self)

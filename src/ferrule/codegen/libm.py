@@ -1,4 +1,4 @@
-"""The C library's functions, called lane by lane."""
+"""The math library: the C library's functions called lane by lane, or what a device has instead."""
 
 from __future__ import annotations
 
@@ -34,7 +34,12 @@ LIBM = {
 
 
 def call_libm(name: str, *xs: Num) -> Num:
-    """`name` (spelled for double) of each lane. Vectors go through one function per module, to keep the code small."""
+    """`name` (spelled for double) of each lane."""
+    return xs[0].b.dialect.function(name, *xs)
+
+
+def c_function(name: str, *xs: Num) -> Num:
+    """The C library's function. Vectors go through one function per module, to keep the code small."""
     x = xs[0]
     symbol = name + ("f" if x.base == "float" else "")
     if x.lanes == 1:

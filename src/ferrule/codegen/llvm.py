@@ -11,6 +11,8 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from ferrule.codegen.dialect import HOST, Dialect
+
 
 class V(NamedTuple):
     """An LLVM operand: its type ("float", "<16 x i32>", "ptr") and its text ("%3", "7", "zeroinitializer")."""
@@ -41,7 +43,15 @@ def i64(value: int) -> V:
 class Builder:
     """Writes one function. `declares` and `globals` collect what the module must hold besides it."""
 
-    def __init__(self, name: str, result: str, params: Sequence[str], attributes: str = "nounwind") -> None:
+    def __init__(
+        self,
+        name: str,
+        result: str,
+        params: Sequence[str],
+        attributes: str = "nounwind",
+        dialect: Dialect = HOST,
+    ) -> None:
+        self.name, self.dialect = name, dialect
         self.args = [V(type, f"%a{i}") for i, type in enumerate(params)]
         spelled = ", ".join(f"{'ptr noalias' if t == 'ptr!' else t} %a{i}" for i, t in enumerate(params))
         self.head = f"define {result} @{name}({spelled}) {attributes} {{"
@@ -49,6 +59,7 @@ class Builder:
         self.current = "entry"
         self.declares: dict[str, str] = {}
         self.globals: dict[str, str] = {}
+        self.local_bytes = 0  # of the memory that a group shares
         self._count = 0
 
     # --- instructions -------------------------------------------------------------------------------------------
@@ -72,7 +83,10 @@ class Builder:
         return self.emit(f"<{lanes} x i1>" if lanes else "i1", f"{opcode} {a.type} {a.ref}, {b.ref}")
 
     def cast(self, opcode: str, a: V, type: str) -> V:
-        return a if a.type == type else self.emit(type, f"{opcode} {a.type} {a.ref} to {type}")
+        if a.type == type:
+            return a
+        a = self.dialect.before_cast(self, opcode, a, type)
+        return self.emit(type, f"{opcode} {a.type} {a.ref} to {type}")
 
     def select(self, cond: V, a: V, b: V) -> V:
         return self.emit(a.type, f"select {cond}, {a}, {b}")
@@ -95,7 +109,11 @@ class Builder:
 
     def offset(self, pointer: V, type: str, index: V) -> V:
         """The address `index` elements of `type` past `pointer`."""
-        return pointer if index.ref == "0" else self.emit("ptr", f"getelementptr inbounds {type}, {pointer}, {index}")
+        return (
+            pointer
+            if index.ref == "0"
+            else self.emit(pointer.type, f"getelementptr inbounds {type}, {pointer}, {index}")
+        )
 
     def splat(self, value: V, width: int) -> V:
         """The scalar in every lane."""

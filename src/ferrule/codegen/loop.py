@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import prod
 
+from ferrule.codegen import items
 from ferrule.codegen.emitter import Emitter, Family
 from ferrule.codegen.index import ZERO, Component, Index
 from ferrule.codegen.lanes import bits_of
@@ -20,7 +21,7 @@ from ferrule.codegen.tiles import crossing, tiles
 from ferrule.errors import Internal
 from ferrule.ir import Block
 from ferrule.ops import OPS
-from ferrule.targets.cpu import Machine
+from ferrule.targets.machine import Machine
 
 # A thread is woken for no less work than this.
 GRAIN_NS = 25_000.0
@@ -68,6 +69,8 @@ def nest(
     family: Family, sizes: Sequence[int], width: int, begin: V, end: V, body: Body, nanoseconds: float = 0.0
 ) -> int:
     """Loops over an index space, `width` lanes along the innermost dimension; gives the grid."""
+    if family.machine.grouped:
+        return items.each(family, sizes, width, body)
     inner, rows = sizes[-1], prod(sizes[:-1])
     per_element = max(nanoseconds / (rows * inner), PIECE_NS / PIECE)
     piece = max(int(PIECE_NS / per_element) // width, 1) * width
@@ -153,6 +156,8 @@ def first_lanes(width: int, count: int) -> V:
 
 def lane_count(block: Block, machine: Machine, inner: int) -> int:
     """How many lanes: as many of the widest type computed with as fill a register, no more than there are elements."""
+    if machine.grouped:
+        return 1
     if any(op.name == "reduce" and runs_along_lanes(op) for op in block.ops):
         return 1
     bits = [8]

@@ -14,7 +14,7 @@ from functools import cache
 import llvmlite.binding as llvm
 
 from ferrule.errors import Internal
-from ferrule.targets.cpu import Machine
+from ferrule.targets.machine import Machine
 
 _lock = threading.Lock()
 
@@ -43,13 +43,18 @@ def parse(text: str) -> llvm.ModuleRef:
         module = llvm.parse_assembly(text)
         module.verify()
     except RuntimeError as error:
-        raise Internal(
-            "LLVM rejects the code that Ferrule generated",
-            where=_dump(text),
-            why=str(error).strip(),
-            fix="please report this with the file named above",
-        ) from None
+        raise rejected(text, str(error).strip()) from None
     return module
+
+
+def rejected(text: str, why: str) -> Internal:
+    """The error for code that LLVM does not take."""
+    return Internal(
+        "LLVM rejects the code that Ferrule generated",
+        where=_dump(text),
+        why=why,
+        fix="please report this with the file named above",
+    )
 
 
 def _dump(text: str) -> str:
@@ -81,7 +86,11 @@ def optimize(module: llvm.ModuleRef, machine: llvm.TargetMachine) -> None:
 def compile_module(
     functions: Sequence[str], declares: Mapping[str, str], constants: Mapping[str, str], machine: Machine
 ) -> bytes:
-    """Compiles functions into one relocatable ELF object for the machine."""
+    """Compiles functions into one relocatable ELF object, or module of a device's code, for the machine."""
+    if machine.grouped:
+        from ferrule.codegen.spirv import compile_spirv
+
+        return compile_spirv(functions, declares, constants, machine)
     text = module_text(functions, declares, constants, machine.triple)
     with _lock:
         target = _target(machine)

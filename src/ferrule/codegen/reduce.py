@@ -39,7 +39,8 @@ Combine = Callable[[Emitter, Sequence[Lanes], Sequence[Lanes]], list[Lanes]]
 def reduce_element(em: Emitter, op: Op, k: int, index: Key) -> Lanes:
     """The element rule of `reduce`; all results are computed at once."""
     fold = Fold(em, op)
-    results = fold.along_lanes(index) if em.width == 1 and fold.lanes else fold.one_by_one(index)
+    alone = em.width == 1 and not em.family.machine.grouped
+    results = fold.along_lanes(index) if alone and fold.lanes else fold.one_by_one(index)
     for value, lanes in zip(op.results, results, strict=True):
         em.remember(value, index, lanes)
     return results[k]

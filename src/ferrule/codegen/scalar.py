@@ -272,7 +272,7 @@ class Scalars:
         if dtype.kind == "uint":
             return (x.above(y) if larger else x.below(y)).where(x, y).v
         if dtype.is_float:
-            return x.intrinsic("maximum" if larger else "minimum", y).v
+            return self.b.dialect.extreme(x, y, larger).v
         return (x > y if larger else x < y).where(x, y).v
 
     def extreme(self, a: V, b: V, larger: bool) -> V:
@@ -463,8 +463,3 @@ class Scalars:
 
     def _resize(self, target: DType, a: V) -> V:
         return self.round(target, a)
-
-
-def has_f16(features: str) -> bool:
-    """Whether LLVM's feature string has conversions between f16 and f32."""
-    return "+f16c" in features or "+fullfp16" in features or "+neon" in features

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ferrule.codegen.kernel import Kernel, emit_comparator, emit_kernel, structure_key
@@ -10,7 +10,8 @@ from ferrule.codegen.object import compile_module
 from ferrule.ir import Block, Op, Tensor, Value
 from ferrule.passes.allocate import Plan
 from ferrule.program import Call, Case, Copy, Entry, Fn, Launch, Program, Step, While
-from ferrule.targets.cpu import Machine
+from ferrule.targets.cpu import host
+from ferrule.targets.machine import Machine
 
 # Kernels per LLVM module: enough to spread its fixed cost, few enough that code generation stays linear.
 BATCH = 48
@@ -35,6 +36,7 @@ class _Assembler:
     kernels: dict[str, tuple[int, Kernel]] = field(default_factory=dict)
     texts: list[Kernel] = field(default_factory=list)
     comparators: dict[str, int] = field(default_factory=dict)
+    hosted: list[Kernel] = field(default_factory=list)  # functions that run on the host of a device
 
     def block(self, block: Block) -> int:
         """Writes the steps of a block; returns its number."""
@@ -77,14 +79,23 @@ class _Assembler:
         slots = tuple(self.slot(v) for v in (*op.operands, *op.results))
         return [Launch(index, kernel.grid, kernel.grain, slots, len(op.results))]
 
+    def comparator(self, key: str, region: Block) -> int:
+        """The number of a comparator's function. Who calls it is on the host; it comes after the device's kernels."""
+        if self.machine.grouped:
+            if key not in self.comparators:
+                self.comparators[key] = len(self.hosted)
+                self.hosted.append(emit_comparator(region, f"f{len(self.hosted)}_compare", host()))
+            return -1 - self.comparators[key]  # `assemble` knows how many kernels come first
+        if key not in self.comparators:
+            self.comparators[key] = len(self.texts)
+            self.texts.append(emit_comparator(region, f"f{len(self.texts)}_compare", self.machine))
+        return self.comparators[key]
+
     def call(self, op: Op) -> Step:
         attrs: dict[str, Any] = dict(op.attrs["attrs"])
         if op.regions:
             key = structure_key(op.regions[0])
-            if key not in self.comparators:
-                self.comparators[key] = len(self.texts)
-                self.texts.append(emit_comparator(op.regions[0], f"f{len(self.texts)}_compare", self.machine))
-            attrs["comparator"] = Fn(self.comparators[key])
+            attrs["comparator"] = Fn(self.comparator(key, op.regions[0]))
         shared = {operand: op.results[output] for output, operand in op.attrs.get("aliases", ())}
         reads = [shared.get(i, v) for i, v in enumerate(op.operands)]
         sides = [
@@ -123,8 +134,18 @@ def assemble(block: Block, plan: Plan, machine: Machine, program: Program) -> Wo
     program.constants = plan.constants
     program.arena_bytes = plan.arena_bytes
     kernels = assembler.texts
-    for at in range(0, len(kernels), BATCH):
-        batch = kernels[at : at + BATCH]
+    # a device's driver loads one module
+    _compile(program, kernels, machine, max(1, len(kernels)) if machine.grouped else BATCH)
+    if assembler.hosted:
+        _compile(program, assembler.hosted, host(), BATCH)
+        _number_comparators(program, len(kernels))
+    assembler.work.kernels = kernels
+    return assembler.work
+
+
+def _compile(program: Program, kernels: list[Kernel], machine: Machine, per_object: int) -> None:
+    for at in range(0, len(kernels), per_object):
+        batch = kernels[at : at + per_object]
         declares: dict[str, str] = {}
         constants: dict[str, str] = {}
         for kernel in batch:
@@ -133,5 +154,11 @@ def assemble(block: Block, plan: Plan, machine: Machine, program: Program) -> Wo
         program.objects.append(compile_module([k.text for k in batch], declares, constants, machine))
         number = len(program.objects) - 1
         program.functions += [Entry(number, k.symbol, k.flops, k.bytes) for k in batch]
-    assembler.work.kernels = kernels
-    return assembler.work
+
+
+def _number_comparators(program: Program, kernels: int) -> None:
+    """Gives the functions on the host their final numbers, after the device's kernels."""
+    for steps in program.blocks:
+        for i, step in enumerate(steps):
+            if isinstance(step, Call) and isinstance(fn := step.attrs.get("comparator"), Fn):
+                steps[i] = replace(step, attrs=step.attrs | {"comparator": Fn(kernels - 1 - fn.index)})

@@ -3,25 +3,9 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from functools import cache
 
-
-@dataclass(frozen=True)
-class Machine:
-    """What code generation and the cost model need to know of one device.
-
-    `cpu` and `features` are LLVM's names; `vector_bytes` the width that vector code is written for; `threads` the
-    number of threads that kernels may spread over.
-    """
-
-    name: str
-    triple: str
-    cpu: str
-    features: str
-    vector_bytes: int
-    threads: int
-
+from ferrule.targets.machine import Machine
 
 # What vector code may use, widest first: LLVM's feature names and the register width in bytes.
 _X86_LEVELS = ((64, ("avx512f", "avx512bw", "avx512dq", "avx512vl")), (32, ("avx2", "fma")), (16, ("sse2",)))

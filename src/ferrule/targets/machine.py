@@ -1,0 +1,35 @@
+"""What code generation and the cost model need to know of a device, whatever its kind."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Machine:
+    """One device.
+
+    `triple`, `cpu` and `features` are LLVM's names; `vector_bytes` is the width that vector code is written for;
+    `threads` the number of threads that kernels may spread over.
+    """
+
+    name: str
+    triple: str
+    cpu: str
+    features: str
+    vector_bytes: int
+    threads: int
+
+    @property
+    def grouped(self) -> bool:
+        """Do kernels run as groups of work-items (GPUs), not as loops of threads?"""
+        return False
+
+    @property
+    def converts_f16(self) -> bool:
+        """Does the device convert between f16 and f32 by itself?"""
+        return any(f in self.features for f in ("+f16c", "+fullfp16", "+neon"))
+
+    @property
+    def has_f64(self) -> bool:
+        return True
