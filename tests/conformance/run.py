@@ -42,6 +42,7 @@ def main() -> int:
         command.add_argument("--again", nargs="*", default=[], help="outcomes to repeat: fail crash timeout skip pass")
         command.add_argument("--one-in", type=int, default=1, help="a sample: one test in so many, always the same")
         command.add_argument("--jobs", type=int, default=2)
+        command.add_argument("--devices", type=int, default=1, help="with more than one, tests of several devices run")
         command.add_argument("--results", type=Path)
         command.set_defaults(run=run, tests=None, files=None, all=False, cases=10, treat_as="cpu")
     jax = commands.choices["jax"]
@@ -91,8 +92,10 @@ def _suite(name: str, paths: list[Path], options: argparse.Namespace) -> int:
         x64=options.x64,
         seconds=options.seconds,
         one_in=options.one_in,
+        devices=options.devices,
     )
-    path = options.results or RESULTS / f"{name}-{options.platform}{'-x64' if options.x64 else ''}.jsonl"
+    kind = ("-x64" if options.x64 else "") + (f"-{options.devices}-devices" if options.devices > 1 else "")
+    path = options.results or RESULTS / f"{name}-{options.platform}{kind}.jsonl"
     results = runner.Results.open(path, setup.header())
     runner.run(paths, setup, results, options.jobs, tuple(options.again))
     names = {file.stem for file in paths}

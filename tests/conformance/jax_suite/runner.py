@@ -30,7 +30,7 @@ class Setup:
     treat_as: str = "cpu"
     cases: int = 10
     x64: bool = False
-    one_device: bool = True
+    devices: int = 1
     seconds: float = 120.0
     one_in: int = 1
 
@@ -41,6 +41,8 @@ class Setup:
         env["JAX_PLATFORMS"] = "cpu" if self.platform == "cpu" else f"{self.platform},cpu"
         if self.library:
             env["PJRT_NAMES_AND_LIBRARY_PATHS"] = f"{self.platform}:{self.library}"
+        if self.devices > 1:
+            env["FERRULE_NUM_DEVICES"] = str(self.devices)  # jaxlib's CPU does what the tests ask for
         env["JAX_NUM_GENERATED_CASES"] = str(self.cases)
         env["JAX_ENABLE_X64"] = "1" if self.x64 else "0"
         return env
@@ -58,6 +60,7 @@ class Setup:
             "cases": self.cases,
             "x64": self.x64,
             "one_in": self.one_in,
+            **({"devices": self.devices} if self.devices > 1 else {}),
         }
 
 
@@ -162,7 +165,7 @@ def _one_worker(file: Path, setup: Setup, results: Results, done: set[str]) -> l
     receive, send = os.pipe()
     command = [sys.executable, str(WORKER), str(file), f"--report={send}", f"--treat-as={setup.treat_as}"]
     command.append(f"--one-in={setup.one_in}")
-    if setup.one_device:
+    if setup.devices == 1:
         command.append("--one-device")
     log = results.path.with_suffix(".log")
     with log.open("ab") as out:
