@@ -8,20 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 from pjrt_host import Host, PjrtError, Table
+from spirv_kernels import spirv, work
 
 from ferrule.ir.types import BY_NUMPY, Tensor
-from ferrule.native import library_path
-from ferrule.program import ARENA, OUTPUT, PARAM, Case, Copy, Output, Param, Program, Slot, While
-from ferrule.targets import xpu
+from ferrule.program import ARENA, OUTPUT, PARAM, Case, Copy, Entry, Launch, Output, Param, Program, Slot, While
 
 I32 = BY_NUMPY[np.dtype(np.int32)]
 
 
 @pytest.fixture(scope="module")
-def table(native: Any) -> Table:
-    files = xpu.find(library_path())
-    if not files.driver or not files.icd:
-        pytest.skip(f"no SYCL CPU device: {'; '.join(files.missing)}")
+def table(native: Any, xpu: None) -> Table:
     return Table.load(str(native.path))
 
 
@@ -200,3 +196,44 @@ def test_programs_for_other_targets_are_refused(table: Table, host: Host) -> Non
     with pytest.raises(PjrtError, match="compiled for the target `xpu`, this client runs `cpu`"):
         cpu.load(program.serialize())
     cpu.close()
+
+
+def test_independent_kernels_overlap(
+    table: Table, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Two slow kernels on different memory run at the same time; the copy that reads what one of them made waits."""
+    monkeypatch.setenv("FERRULE_XPU_DEVICE", "cpu")
+    monkeypatch.setenv("FERRULE_DEBUG", "2")
+    host = Host(table, target="xpu")
+    size = 64
+    f32 = Tensor((16,), BY_NUMPY[np.dtype(np.float32)])
+    slots = [Slot(PARAM, 0, size), Slot(OUTPUT, 0, size), Slot(ARENA, 0, size), Slot(ARENA, size, size)]
+    program = Program(
+        name="overlap",
+        target="xpu",
+        params=[Param(f32)],
+        outputs=[Output(f32)],
+        arena_bytes=2 * size,
+        objects=[spirv(work("slow", 2_000_000))],
+        functions=[Entry(0, "slow")],
+        slots=slots,
+        blocks=[[Copy(2, 0, size), Copy(3, 0, size), Launch(0, 1, 16, (2,)), Launch(0, 1, 16, (3,)), Copy(1, 2, size)]],
+        fingerprint="abc",
+    )
+    executable = host.load(program.serialize())
+    buffer = host.put(np.ones(16, np.float32))
+    capfd.readouterr()
+    (out,) = host.execute(executable, [buffer])
+    host.get(out)
+    times = [
+        (float(line.split()[0]), float(line.split()[2]), line.split()[3])
+        for line in capfd.readouterr().err.splitlines()
+        if " .. " in line
+    ]
+    assert [t[2] for t in times] == ["copy", "copy", "slow", "slow", "copy"], times
+    (first, second), last = times[2:4], times[4]
+    assert max(first[0], second[0]) < min(first[1], second[1]), f"no overlap: {times}"
+    assert last[0] >= first[1] - 1, f"the copy did not wait: {times}"
+    host.destroy(buffer, out)
+    host("LoadedExecutable_Destroy", executable=executable)
+    host.close()
