@@ -56,9 +56,9 @@ Ref<Event> WhenReady(const Ref<Contents>& source, std::function<Status(Storage&)
     return status.ok() ? Event::Done() : Event::Failed(std::move(status));
   }
   Ref<Event> done = Event::New();
-  source->ready->OnReady([source, done, copy = std::move(copy)](const Status& status) mutable {
-    Status result = status.ok() ? copy(*source->storage) : status;
-    source = nullptr;  // whoever is told that the copy is done finds the memory free
+  source->ready->OnReady([held = Ref<Contents>(source), done, copy = std::move(copy)](const Status& status) mutable {
+    Status result = status.ok() ? copy(*held->storage) : status;
+    held = nullptr;  // whoever is told that the copy is done finds the memory free
     done->Set(std::move(result));
   });
   return done;

@@ -222,18 +222,18 @@ def test_independent_kernels_overlap(
     )
     executable = host.load(program.serialize())
     buffer = host.put(np.ones(16, np.float32))
-    capfd.readouterr()
-    (out,) = host.execute(executable, [buffer])
-    host.get(out)
-    times = [
-        (float(line.split()[0]), float(line.split()[2]), line.split()[3])
-        for line in capfd.readouterr().err.splitlines()
-        if " .. " in line
-    ]
-    assert [t[2] for t in times] == ["copy", "copy", "slow", "slow", "copy"], times
-    (first, second), last = times[2:4], times[4]
-    assert max(first[0], second[0]) < min(first[1], second[1]), f"no overlap: {times}"
-    assert last[0] >= first[1] - 1, f"the copy did not wait: {times}"
-    host.destroy(buffer, out)
+    overlapped = []
+    for _ in range(5):  # a busy machine may not have a second core to spare
+        capfd.readouterr()
+        (out,) = host.execute(executable, [buffer])
+        host.destroy(out)
+        lines = [line.split() for line in capfd.readouterr().err.splitlines() if " .. " in line]
+        times = [(float(line[0]), float(line[2])) for line in lines]
+        assert [line[3] for line in lines] == ["copy", "copy", "slow", "slow", "copy"], lines
+        (first, second), last = times[2:4], times[4]
+        assert last[0] >= first[1] - 1, f"the copy did not wait: {times}"
+        overlapped.append(max(first[0], second[0]) < min(first[1], second[1]))
+    assert any(overlapped)
+    host.destroy(buffer)
     host("LoadedExecutable_Destroy", executable=executable)
     host.close()
