@@ -37,6 +37,11 @@ DeviceDescription::DeviceDescription(int id, int process_index, const std::strin
     attributes_.Add("core_count", facts.units);
     attributes_.Add("memory_bytes", facts.memory_bytes);
     attributes_.Add("backend", facts.backend);
+    attributes_.Add("driver_version", facts.driver_version);
+    attributes_.Add("formats", facts.formats);
+    attributes_.Add("compiler_target", facts.compiler_target);
+    attributes_.Add("stand_in", static_cast<int64_t>(facts.stand_in));
+    attributes_.Add("host_access", static_cast<int64_t>(facts.host_access));
   } else if (target == "cpu") {
     attributes_.Add("core_count", static_cast<int64_t>(std::thread::hardware_concurrency()));
   }

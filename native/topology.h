@@ -19,8 +19,11 @@ inline constexpr int kNumMemoryKinds = 3;
 // What a device of a driver shows of itself; without one it is the host's processor.
 struct DeviceFacts {
   std::string kind;  // as the vendor calls it
-  std::string backend;
+  std::string backend, driver_version, formats;
+  std::string compiler_target;  // what the compiler is told of it
   int64_t units = 0, memory_bytes = 0;
+  bool stand_in = false;     // a processor in the place of a GPU
+  bool host_access = false;  // the host may touch its memory
 };
 
 class DeviceDescription {
