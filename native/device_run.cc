@@ -43,7 +43,8 @@ Status DeviceProgram::Submit(DeviceRun& run, Commands* exits) const {
         r.slots.push_back(run.outputs[slot.where]);
         break;
       case SlotKind::kConstant:
-        r.slots.push_back(static_cast<char*>(code->constants->data()) + slot.where);
+        // A constant without elements needs no memory.
+        r.slots.push_back(code->constants ? static_cast<char*>(code->constants->data()) + slot.where : nullptr);
         break;
       case SlotKind::kArena:
         r.slots.push_back(static_cast<char*>(run.arena) + slot.where);
