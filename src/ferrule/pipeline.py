@@ -60,7 +60,8 @@ def compile_program(code: bytes, format: str = "mlir", options: bytes = b"", tar
     sys.setrecursionlimit(max(sys.getrecursionlimit(), 20000))
     module = trace.stage("read", lambda: read(code, format))
     program = compile_module(module, settings, trace, machine)
-    if format == "mlir" and len(code) <= KEPT_SOURCE:
+    # What frameworks read back is HLO, which has no word for Shardy's ops.
+    if format == "mlir" and len(code) <= KEPT_SOURCE and program.partitions == 1:
         program.text = code
     return program
 
@@ -75,7 +76,7 @@ def compile_module(module: Module, settings: CompileOptions, trace: Trace, machi
         module = trace.stage("partition", lambda: partition(module, replicas, partitions, free))
     main = module.main
     graph = trace.stage("simplify", lambda: simplify(main.body))
-    graph = trace.stage("match", lambda: simplify(match(graph)))
+    graph = trace.stage("match", lambda: simplify(match(graph, machine)))
     graph = trace.stage("expand", lambda: expand(graph))
     graph = trace.stage("fuse", lambda: fuse(graph))
     program = describe(module, main, settings)

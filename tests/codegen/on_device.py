@@ -121,7 +121,7 @@ class Runner:
             if slot.kind in (PARAM, OUTPUT):
                 self.places.append((params if slot.kind == PARAM else outputs)[slot.where])
             else:
-                self.places.append(_View(bases[slot.kind], slot.where, slot.size))
+                self.places.append(_part(bases[slot.kind], slot.where, slot.size))
         self._block(0)
         return [download(place, o.type.dtype, o.type.shape) for place, o in zip(outputs, p.outputs, strict=True)]
 
@@ -140,9 +140,7 @@ class Runner:
                 assert self.device is not None
                 self.launches += 1
                 places = [self.places[s] for s in slots]
-                # dpctl takes whole allocations or numbers; a number is passed as it is
-                args = [ctypes.c_size_t(p._pointer) if isinstance(p, _View) else p for p in places]
-                self.device.launch(self.program.functions[function].symbol, grid, grain, args)
+                self.device.launch(self.program.functions[function].symbol, grid, grain, places)
             case Copy(dst, src, size):
                 queue().wait()
                 ctypes.memmove(self.places[dst]._pointer, self.places[src]._pointer, size)
@@ -172,8 +170,23 @@ class Runner:
         return np.frombuffer(raw, np.uint8).view(dtype.numpy).reshape(tuple(shape))
 
 
-class _View:
-    """A part of an allocation."""
+class _Part:
+    """A part of an allocation, as dpctl takes it."""
 
     def __init__(self, base: Any, offset: int, size: int) -> None:
-        self.base, self._pointer, self.nbytes = base, base._pointer + offset, size
+        self.base = base
+        self.__sycl_usm_array_interface__ = {
+            "data": (base._pointer, False),
+            "shape": (max(size, 1),),
+            "strides": None,
+            "typestr": "|u1",
+            "offset": offset,
+            "version": 1,
+            "syclobj": queue(),
+        }
+
+
+def _part(base: Any, offset: int, size: int) -> Any:
+    import dpctl.memory as memory
+
+    return memory.MemoryUSMShared(_Part(base, offset, size)) if size else base

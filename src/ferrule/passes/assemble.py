@@ -103,9 +103,9 @@ class _Assembler:
         ]
         target = op.attrs["target"]
         flops = 0.0
-        if target == "gemm":
+        if target in ("gemm", "dnnl.matmul"):
             flops = 2.0 * attrs["batch"] * attrs["m"] * attrs["n"] * attrs["k"]
-        elif target == "conv":
+        elif target in ("conv", "dnnl.conv"):
             out = op.results[0].type.size  # type: ignore[union-attr]
             kernel = op.operands[1]
             outputs = kernel.shape[attrs["kernel_output_feature_dimension"]]

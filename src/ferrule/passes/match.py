@@ -14,18 +14,25 @@ from typing import Any
 import numpy as np
 
 from ferrule.errors import Unsupported
-from ferrule.ir import Block, ConvDims, DotDims, DType, Op, Tensor, Value, rewrite
+from ferrule.ir import Block, ConvDims, DotDims, DType, Op, Tensor, Type, Value, rewrite
+from ferrule.passes.match_device import PRODUCTS, device_rule
 from ferrule.stablehlo.tables import TypedFloat, TypedInt
+from ferrule.targets.gpu import Gpu
+from ferrule.targets.machine import Machine
 
 Matcher = Callable[[Block, Op, list[Value]], Sequence[Value] | None]
 MATCHERS: dict[str, Matcher] = {}
 
 
-def match(block: Block) -> Block:
+def match(block: Block, machine: Machine | None = None) -> Block:
     """Replaces dots, convolutions, sorts, FFTs, factorizations and custom calls by library ops."""
-    return rewrite(
-        block, lambda out, op, operands: MATCHERS[op.name](out, op, operands) if op.name in MATCHERS else None
-    )
+
+    def rule(out: Block, op: Op, operands: list[Value]) -> Sequence[Value] | None:
+        if isinstance(machine, Gpu) and op.name in PRODUCTS:
+            return device_rule(out, op, operands, machine)
+        return MATCHERS[op.name](out, op, operands) if op.name in MATCHERS else None
+
+    return rewrite(block, rule)
 
 
 def matcher(*names: str) -> Callable[[Matcher], Matcher]:
@@ -105,7 +112,12 @@ def _cast(out: Block, value: Value, dtype: DType, op: Op) -> Value:
 
 
 @matcher("dot_general", "dot")
-def _dot(out: Block, op: Op, operands: list[Value]) -> Sequence[Value] | None:
+def _dot(out: Block, op: Op, operands: list[Value]) -> Sequence[Value]:
+    return [product_call(out, op, operands, "gemm", op.result.type)]
+
+
+def product_call(out: Block, op: Op, operands: list[Value], target: str, type: Type) -> Value:
+    """The call of `target` for a dot, described by strides."""
     lhs, rhs = operands
     if op.name == "dot":
         dims = DotDims((), (), (len(lhs.shape) - 1,), (0,))
@@ -132,7 +144,8 @@ def _dot(out: Block, op: Op, operands: list[Value]) -> Sequence[Value] | None:
         "a_strides": (a_batch, a_row, a_col),
         "b_strides": (b_batch, b_row, b_col),
     }
-    return library(out, op, "gemm", [a.value, b.value], attrs)
+    about = {"target": target, "ffi": False, "attrs": attrs}
+    return out.add("library", [a.value, b.value], [type], about, (), op.loc).result
 
 
 def _product(shape: Sequence[int], dims: Sequence[int]) -> int:
@@ -144,6 +157,11 @@ def _product(shape: Sequence[int], dims: Sequence[int]) -> int:
 
 @matcher("convolution")
 def _convolution(out: Block, op: Op, operands: list[Value]) -> Sequence[Value]:
+    return [convolution_call(out, op, operands, "conv", op.result.type)]
+
+
+def convolution_call(out: Block, op: Op, operands: list[Value], target: str, type: Type) -> Value:
+    """The call of `target` for a convolution."""
     dims: ConvDims = op.attrs["dimension_numbers"]
     rank = len(dims.input_spatial_dimensions)
     padding = op.attrs.get("padding") or ((0, 0),) * rank
@@ -160,7 +178,8 @@ def _convolution(out: Block, op: Op, operands: list[Value]) -> Sequence[Value]:
     lhs, rhs = operands
     if lhs.dtype != rhs.dtype:
         lhs, rhs = (_cast(out, v, op.result.dtype, op) for v in (lhs, rhs))
-    return library(out, op, "conv", [lhs, rhs], attrs)
+    about = {"target": target, "ffi": False, "attrs": attrs}
+    return out.add("library", [lhs, rhs], [type], about, (), op.loc).result
 
 
 # --- sort, FFT, factorizations ----------------------------------------------------------------------------------

@@ -16,7 +16,8 @@ from ferrule.targets.machine import Machine
 class Gpu(Machine):
     """A device that runs kernels as groups of work-items.
 
-    `arch`: the vendor's name of the architecture. `compute_units`: parts that each run groups by themselves.
+    `arch`: the vendor's name of the architecture. `kind`: "cpu" for a CPU that stands in
+    for a GPU. `compute_units`: parts that each run groups by themselves.
     `group_size`: the most work-items per group; `sub_groups`: the numbers of work-items that run in lockstep;
     `local_bytes`: memory that the items of a group share. `f16`, `f64`, `atomic64`: what the device computes with.
     `item_bytes`: how much of each array one work-item moves at a time (16 where loads are widest, 4 where the device's
@@ -26,6 +27,7 @@ class Gpu(Machine):
     """
 
     arch: str = ""
+    kind: str = "gpu"
     compute_units: int = 1
     group_size: int = 256
     sub_groups: tuple[int, ...] = (16, 32)
@@ -57,8 +59,8 @@ class Gpu(Machine):
 
 
 def _intel(arch: str, units: int, **more: object) -> Gpu:
-    base = Gpu("xpu", "spirv64-unknown-unknown", "", "", 4, units, arch, units, 1024, (16, 32))
-    return replace(base, local_bytes=64 << 10, **more)  # type: ignore[arg-type]
+    base = Gpu("xpu", "spirv64-unknown-unknown", "", "", 4, units, arch, compute_units=units, group_size=1024)
+    return replace(base, **more)  # type: ignore[arg-type]
 
 
 # Public figures of Intel's GPUs (Xe cores; memory bandwidth; f32 rate of the largest member). One with f64 missing
@@ -135,6 +137,6 @@ def described(facts: dict[str, str], base: Gpu, target: str) -> Gpu:
     if facts.get("sub_groups"):
         changed["sub_groups"] = tuple(int(s) for s in facts["sub_groups"].split("/") if s.isdigit())
     if facts.get("kind") == "cpu":
-        changed |= {"item_bytes": 4, "bandwidth": 2e10, "peak": 1e11}
+        changed |= {"kind": "cpu", "item_bytes": 4, "bandwidth": 2e10, "peak": 1e11}
     changed["threads"] = changed["compute_units"]
     return replace(base, **changed)  # type: ignore[arg-type]

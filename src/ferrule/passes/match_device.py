@@ -1,0 +1,70 @@
+"""Match, on devices: what the device's own libraries do becomes a `library` op with a target of the driver ("dnnl.…").
+
+Such a call runs among the device's commands like a kernel. What no library of the device does stays an op, for which a
+kernel is generated; only sorts, FFTs and factorizations are calls that run on the host (passes/match.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ferrule.ir import Block, Op, Tensor, Value
+from ferrule.ir import types as t
+from ferrule.ir.types import DType
+from ferrule.targets.gpu import Gpu
+
+# Ops that are not made calls of the host's library.
+PRODUCTS = frozenset({"dot", "dot_general", "convolution"})
+# Below this many multiplications a generated kernel, which fuses with what stands around it, beats a library call.
+LIBRARY_FROM = 1 << 15
+
+
+def device_rule(out: Block, op: Op, operands: list[Value], machine: Gpu) -> Sequence[Value] | None:
+    """The rule for products on a device; None leaves the op to a generated kernel."""
+    from ferrule.passes.match import convolution_call, product_call
+
+    if not machine.has_library("dnnl") or any(0 in v.shape for v in (*operands, op.result)):
+        return None
+    wanted = library_type([v.dtype for v in operands], op.result.dtype, machine)
+    if wanted is None or _work(op) < LIBRARY_FROM:
+        return None
+    operand_type, result_type = wanted
+    reads = [_cast(out, v, operand_type, op) for v in operands]
+    make, target = (convolution_call, "dnnl.conv") if op.name == "convolution" else (product_call, "dnnl.matmul")
+    result = make(out, op, reads, target, Tensor(op.result.shape, result_type))
+    return [_cast(out, result, op.result.dtype, op)]
+
+
+def library_type(operands: Sequence[DType], result: DType, machine: Gpu) -> tuple[DType, DType] | None:
+    """The operand and result types in which oneDNN multiplies; None when it has none for these.
+
+    What both sides of this (the compiler, and the driver's `prepare`) rely on: f32, and bf16 and f16 with a result of
+    the same type or f32, and i8 with i32.
+    """
+    operand = operands[0]
+    if any(d != operand for d in operands):
+        return None
+    if operand == t.f32 and result == t.f32:
+        return t.f32, t.f32
+    if operand in (t.bf16, t.f16) and result in (operand, t.f32):
+        # A CPU that stands in for a GPU may lack the narrow products; f32 holds these values exactly.
+        return (operand, result) if machine.kind != "cpu" else (t.f32, t.f32)
+    if operand == t.i8 and result == t.i32 and machine.kind != "cpu":
+        return operand, result
+    return None
+
+
+def _work(op: Op) -> float:
+    size = float(op.result.type.size)  # type: ignore[union-attr]
+    if op.name == "convolution":
+        kernel = op.operands[1]
+        outputs = kernel.shape[op.attrs["dimension_numbers"].kernel_output_feature_dimension]
+        return size * kernel.type.size / max(1, outputs)  # type: ignore[union-attr]
+    a, b = (v.type.size for v in op.operands)  # type: ignore[union-attr]
+    return (size * a * b) ** 0.5
+
+
+def _cast(out: Block, value: Value, dtype: DType, op: Op) -> Value:
+    if value.dtype == dtype:
+        return value
+    return out.add("convert", [value], [Tensor(value.shape, dtype)], {}, (), op.loc).result
