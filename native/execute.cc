@@ -22,13 +22,14 @@ Status CheckOptions(const PJRT_ExecuteOptions& options) {
 }
 
 // A program with callbacks runs while its caller waits, as on one device: a callback may run programs itself, and must
-// not occupy the devices' queues. Fails as a whole, with the error of the device that failed first by itself.
+// not occupy the devices' queues. All on threads of their own, as the caller's has settings of JAX's that are for the
+// program's caller only, such as a mesh. Fails as a whole, with the error of the device that failed first by itself.
 Status RunInThreads(std::vector<Launch>& launches, Rendezvous& rendezvous, PJRT_Buffer** const* outputs, size_t count,
                     std::vector<Ref<Event>>& events) {
   std::vector<Status> statuses(launches.size());
   const auto run = [&](size_t d) { statuses[d] = launches[d].RunInline(outputs[d], &events[d]); };
   std::vector<std::thread> threads;
-  for (size_t d = 1; d < launches.size(); ++d) {
+  for (size_t d = 0; d < launches.size(); ++d) {
     try {
       threads.emplace_back(run, d);
     } catch (const std::system_error& error) {
@@ -36,7 +37,6 @@ Status RunInThreads(std::vector<Launch>& launches, Rendezvous& rendezvous, PJRT_
       rendezvous.Leave(static_cast<int>(d), statuses[d]);
     }
   }
-  run(0);
   for (std::thread& thread : threads) thread.join();
   const Status* failed = nullptr;
   for (const Status& status : statuses) {
@@ -94,7 +94,7 @@ Status LoadedExecutable::Execute(const PJRT_LoadedExecutable_Execute_Args& args,
   std::vector<std::string> names(expected);
   for (size_t d = 0; d < expected; ++d) {
     FERRULE_RETURN_IF_ERROR(start(d, launches[d]));
-    names[d] = devices[d]->description->text;
+    names[d] = "device " + std::to_string(devices[d]->description->id);
   }
   auto rendezvous = std::make_shared<Rendezvous>(static_cast<int>(program.replicas),
                                                  static_cast<int>(program.partitions), std::move(names));

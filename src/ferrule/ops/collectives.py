@@ -12,7 +12,7 @@ import numpy as np
 
 from ferrule.errors import Unsupported
 from ferrule.ir import Op, Tensor, Type
-from ferrule.ops.checks import attr, declared, declared_results, expect, operands
+from ferrule.ops.checks import attr, declared, declared_results, expect, operand_types, operands
 from ferrule.ops.definition import Run, define
 
 
@@ -82,6 +82,8 @@ def _permute(op: Op, xs: Sequence[np.ndarray], run: Run) -> Sequence[np.ndarray]
 
 
 # What passes/partition.py takes apart: a computation on parts, and the marks of the form without Shardy.
+for _name in ("sdy.sharding_constraint", "sdy.reshard"):
+    define(_name, infer=operand_types)
 for _name in ("sdy.manual_computation", "ferrule.Sharding", "ferrule.SPMDFullToShardShape"):
     define(_name, infer=declared_results)
 define("ferrule.SPMDShardToFullShape", infer=declared_results)

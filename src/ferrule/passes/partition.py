@@ -3,7 +3,8 @@
 What stands in a manual computation (shard_map) runs on the parts that its shardings name. Everything else is computed
 as a whole by every device: a part is gathered before such a computation reads it, and a whole is cut where a manual
 computation or an output wants a part. A part that goes straight from one such place to another, under the same tiling,
-is neither gathered nor cut.
+is neither gathered nor cut, and elementwise ops between such places are computed on parts as well; of the two ways
+only the one that somebody reads is left in the end.
 
 Inside a manual computation values differ from device to device along its axes; there `classes` numbers the devices so
 that those with one number hold the same data, and gathers stay within a class.
@@ -19,6 +20,7 @@ import numpy as np
 from ferrule.errors import InvalidArgument, Unsupported
 from ferrule.ir import Block, Function, Loc, Module, Op, Tensor, Token, Value, tensor
 from ferrule.ir.types import i1, i32, ui32
+from ferrule.ops import OPS
 from ferrule.passes.connect import connect
 from ferrule.stablehlo.groups import Groups, padded
 from ferrule.stablehlo.layouts import asked_layout
@@ -49,6 +51,8 @@ class _Partitioner:
         self.env: dict[Value, Value] = {}
         # Whole values of which every device's part is at hand: value → tiling and part.
         self.parts: dict[Value, tuple[Tiling, Value]] = {}
+        # What the program's constraints say of values of the global program.
+        self.hints: dict[Value, Tiling] = {}
         # Without Shardy: what @Sharding says of a value of the global program.
         self.texts: dict[Value, Tiling] = {}
 
@@ -75,8 +79,8 @@ class _Partitioner:
         for i, (value, attrs) in enumerate(zip(main.body.results, result_attrs, strict=True)):
             new = self.env[value]
             asked = self.declared(attrs, value, f"result {i}")
-            if asked is None and new in self.parts and (i >= len(propagate) or propagate[i]):
-                asked = self.parts[new][0]
+            if asked is None and (propagate[min(i, len(propagate) - 1)] if propagate else True):
+                asked = self.suggested(value)
             chosen = asked or whole(len(value.shape), self.partitions)
             attrs["ferrule.sharding"] = chosen.op_sharding()
             part = self.cut(body, new, _in_memory(chosen, attrs, value), f"result {i}", Loc("result"))
@@ -107,6 +111,9 @@ class _Partitioner:
                 results = self.border(op, operands, out, classes)
             elif op.name == "partition_id":
                 results = [self.here]
+            elif op.name in ("sdy.sharding_constraint", "sdy.reshard"):
+                self.constrain(op)
+                results = operands
             elif "only_device" in op.attrs:
                 results = self.once(op, operands, out, classes)
             else:
@@ -114,7 +121,54 @@ class _Partitioner:
                 results = out.add(op.name, operands, [r.type for r in op.results], op.attrs, regions, op.loc).results
                 if op.name in _DRAWN:
                     results = self.from_first(out, results, classes, 0, op.loc)
+                elif len(results) == 1 and OPS[op.name].elementwise:
+                    self.on_parts(op, operands, results[0], out)
             self.env.update(zip(op.results, results, strict=True))
+
+    def constrain(self, op: Op) -> None:
+        """A constraint changes no value; an output that is left open follows it."""
+        sharding = op.attrs.get("sharding")
+        if isinstance(sharding, Sharding) and isinstance(op.result.type, Tensor):
+            open_ = any(not d.closed for d in sharding.dims)
+            if not (open_ and sharding.is_replicated):
+                rank = len(op.result.shape)
+                self.hints[op.result] = of_sharding(
+                    sharding, rank, self.module.meshes, self.partitions, "a constrained value"
+                )
+
+    def suggested(self, value: Value) -> Tiling | None:
+        """The tiling for an output that the program leaves open: the one of a constraint, or of the parts at hand."""
+        if value in self.hints:
+            return self.hints[value]
+        part = self.parts.get(self.env[value])
+        return part[0] if part else None
+
+    def on_parts(self, op: Op, operands: list[Value], whole_result: Value, out: Block) -> None:
+        """Computes an elementwise op on parts, too, where every operand has its parts under one tiling."""
+        shape = op.result.shape
+        for old in op.operands:
+            if old in self.hints and old.shape == shape:
+                self.hints.setdefault(op.result, self.hints[old])
+        tilings = [self.parts[v][0] for v in operands if v in self.parts]
+        if op.regions or any(v in self.parts and v.shape != shape for v in operands):
+            return
+        if not tilings or tilings[0].terms > 1 or any(t.key != tilings[0].key for t in tilings):
+            return
+        tiling = tilings[0]
+        local = tiling.local(shape, "a value")
+        parts = []
+        for value in operands:
+            if value in self.parts:
+                parts.append(self.parts[value][1])
+            elif not value.shape:
+                parts.append(value)
+            elif (same := _uniform(value)) is not None:
+                parts.append(_spread(out, same, Tensor(local, value.dtype), op.loc))
+            else:
+                return
+        kind = Tensor(local, tensor(whole_result).dtype)
+        part = out.add(op.name, parts, kind, op.attrs, (), op.loc).result
+        self.parts[whole_result] = (tiling, part)
 
     def region(self, block: Block, classes: np.ndarray) -> Block:
         out = Block(a.type for a in block.args)
@@ -310,6 +364,24 @@ class _Partitioner:
         moved = Tensor(tuple(shape[d] for d in order), kind.dtype)
         value = out.add("transpose", [value], moved, {"permutation": tuple(order)}, loc=loc).result
         return out.add("reshape", [value], kind, loc=loc).result
+
+
+def _uniform(value: Value) -> Value | np.ndarray | None:
+    """The scalar that fills an array, when that is how it was made."""
+    op = value.op
+    if op is not None and op.name == "broadcast_in_dim" and not op.operands[0].shape:
+        return op.operands[0]
+    if op is not None and op.name == "constant":
+        array = op.attrs["value"]
+        if array.size and not any(array.strides):
+            return array.reshape(-1)[0]
+    return None
+
+
+def _spread(out: Block, scalar: Value | np.ndarray, kind: Tensor, loc: Loc) -> Value:
+    if isinstance(scalar, Value):
+        return out.add("broadcast_in_dim", [scalar], kind, {"broadcast_dimensions": ()}, loc=loc).result
+    return out.add("constant", [], kind, {"value": np.broadcast_to(scalar, kind.shape)}, loc=loc).result
 
 
 def _in_memory(tiling: Tiling, attrs: dict[str, Any], value: Value) -> Tiling:

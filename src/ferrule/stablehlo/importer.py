@@ -133,8 +133,8 @@ class _Importer:
         self.joined: dict[tuple[Loc, Loc], Loc] = {}
         self.handlers: dict[str, Callable[[Op, Block, Env, Loc | None], Sequence[Value] | None]] = {
             "call": self.call,
-            "sdy.sharding_constraint": self.identity,
-            "sdy.reshard": self.identity,
+            "sdy.sharding_constraint": self.constraint,
+            "sdy.reshard": self.constraint,
             "sdy.propagation_barrier": self.identity,
             "sdy.sharding_group": lambda *_: (),
             "sdy.named_computation": self.inline_region,
@@ -196,6 +196,9 @@ class _Importer:
 
     def identity(self, op: Op, out: Block, env: Env, caller: Loc | None) -> Sequence[Value]:
         return [env.get(v, v) for v in op.operands]
+
+    def constraint(self, op: Op, out: Block, env: Env, caller: Loc | None) -> Sequence[Value] | None:
+        return None if self.partitions > 1 else self.identity(op, out, env, caller)
 
     def call(self, op: Op, out: Block, env: Env, caller: Loc | None) -> Sequence[Value]:
         name = str(op.attrs["callee"])

@@ -55,7 +55,7 @@ class Tables:
             "vhlo": vhlo.attribute,
             "sdy": sdy.attribute,
         }
-        self._type_decoders: dict[str, Decoder] = {"builtin": builtin.type_, "vhlo": vhlo.type_}
+        self._type_decoders: dict[str, Decoder] = {"builtin": builtin.type_, "vhlo": vhlo.type_, "stablehlo": _token}
 
     def attr(self, index: int, at: int) -> Any:
         """The attribute with this index; `at` is where the index was read."""
@@ -133,6 +133,13 @@ class Tables:
             self.dynamic = True
             shape = tuple(DYNAMIC if d < 0 else d for d in shape)
         return Tensor(shape, dtype)
+
+
+def _token(tables: Tables, cursor: Cursor) -> Token:
+    """The one type of StableHLO that is not written as VHLO: inside of Shardy's computations."""
+    if cursor.varint() != 0:
+        raise Foreign("type", "a type of dialect 'stablehlo'")
+    return Token()
 
 
 def type_from_text(text: str) -> Any:

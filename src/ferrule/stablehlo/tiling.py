@@ -18,6 +18,9 @@ import numpy as np
 from ferrule.errors import InvalidArgument, Unsupported
 from ferrule.stablehlo.sdy import Axis, Mesh, Sharding, coordinate
 
+# OpSharding's kinds of what the tiles leave over.
+_REPLICATED, _UNREDUCED = 0, 6
+
 
 @dataclass(frozen=True, eq=False)
 class Tiling:
@@ -70,12 +73,17 @@ class Tiling:
 
     def op_sharding(self) -> bytes:
         """XLA's OpSharding as protobuf bytes; empty when every device holds the whole array."""
+        devices = len(self.index)
         if self.is_whole:
             return b""
-        order = np.argsort(self.tile, kind="stable")
-        copies = len(self.index) // self.tiles
-        dims = [*self.counts, copies] if copies > 1 else list(self.counts)
+        if self.tiles == 1 and self.terms == devices:
+            return b"\x08\x06"
+        order = np.argsort(self.tile * self.terms + self.term, kind="stable")
+        copies = devices // (self.tiles * self.terms)
+        dims = [*self.counts, *(n for n in (self.terms, copies) if n > 1)]
         data = b"\x08\x03" + _packed(3, dims) + _packed(4, order.tolist())
+        if self.terms > 1:
+            return data + _packed(8, [_UNREDUCED, _REPLICATED] if copies > 1 else [_UNREDUCED])
         return data + (b"\x30\x01" if copies > 1 else b"")
 
 
