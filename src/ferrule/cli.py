@@ -38,11 +38,16 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     devices = commands.add_parser("devices", help="list the devices that programs can run on")
+    devices.add_argument("--target", default="cpu", help="the kind of device: cpu (the default) or xpu")
     devices.set_defaults(command=_devices)
 
     compile = commands.add_parser("compile", help="compile a StableHLO program; print its stages, or save an artifact")
     compile.add_argument("file", type=Path, help="MLIR text or bytecode, or a portable artifact")
-    compile.add_argument("--target", default="cpu", help="the kind of device (default: cpu)")
+    compile.add_argument(
+        "--target",
+        default="cpu",
+        help="cpu (the default), xpu (the first Intel GPU here), or a device that need not be here, such as xpu:pvc",
+    )
     compile.add_argument(
         "--show",
         metavar="STAGES",
@@ -50,6 +55,7 @@ def _parser() -> argparse.ArgumentParser:
         help=f"stages to print, comma separated, or `all`: {', '.join(STAGES)}",
     )
     compile.add_argument("-o", "--output", type=Path, help="where to save the compiled program")
+    compile.add_argument("--kernels", type=Path, help="where to save the kernels alone: SPIR-V, or an ELF object")
     compile.set_defaults(command=_compile)
 
     run = commands.add_parser("run", help="run a program or a saved artifact")
@@ -61,7 +67,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="INPUT",
         help="one for each parameter, in order: x.npy, or a shape such as 3x4xf32 (random numbers, always the same)",
     )
-    run.add_argument("--target", default="cpu", help="the kind of device (default: cpu)")
+    run.add_argument("--target", default="cpu", help="the kind of device: cpu (the default) or xpu")
     run.add_argument("--repeat", type=int, default=1, help="run so many times and print the times")
     run.add_argument("-o", "--output", type=Path, help="a folder for the results as output0.npy, output1.npy, …")
     run.set_defaults(command=_run)
@@ -74,7 +80,7 @@ def _parser() -> argparse.ArgumentParser:
 def _devices(options: argparse.Namespace) -> int:
     from ferrule.api import client
 
-    owner = client()
+    owner = client(options.target)
     print(f"{owner.platform_version}")
     for device in owner.devices:
         stats = device.memory_stats()
@@ -85,18 +91,16 @@ def _devices(options: argparse.Namespace) -> int:
 
 def _compile(options: argparse.Namespace) -> int:
     from ferrule.debug import Trace
-    from ferrule.errors import Unsupported
     from ferrule.pipeline import USER_OPTIONS, compile_module
     from ferrule.stablehlo.options import parse_options
     from ferrule.stablehlo.reader import read
-    from ferrule.targets.cpu import host
+    from ferrule.targets import find
 
     wanted = set(STAGES) if options.show in ("all", "stages") else {s for s in options.show.split(",") if s}
     if unknown := wanted - set(STAGES):
         raise InvalidArgument(f"there is no stage {sorted(unknown)[0]!r}", fix=f"choose of {', '.join(STAGES)}")
-    if options.target != "cpu":
-        raise Unsupported(f"there is no target {options.target!r} in this version of Ferrule", fix="--target cpu")
     code = _read(options.file)
+    machine = find(_described(options.target))
 
     def show(stage: str, text: str) -> None:
         if stage in wanted:
@@ -107,17 +111,30 @@ def _compile(options: argparse.Namespace) -> int:
     start = time.perf_counter()
     sys.setrecursionlimit(max(sys.getrecursionlimit(), 20000))
     module = trace.stage("read", lambda: read(code))
-    program = compile_module(module, parse_options(b"", USER_OPTIONS), trace, host())
+    program = compile_module(module, parse_options(b"", USER_OPTIONS), trace, machine)
     seconds = time.perf_counter() - start
     data = program.serialize()
     print(
         f"compiled {program.name} for {program.target} in {seconds * 1e3:.0f} ms: {len(program.functions)} kernels, "
         f"{len(program.params)} parameters, {len(program.outputs)} results, {len(data)} bytes"
     )
+    if options.kernels:
+        options.kernels.write_bytes(b"".join(program.objects[:1]))
+        print(f"saved {options.kernels}")
     if options.output:
         options.output.write_bytes(data)
-        print(f"saved {options.output}; run it with: ferrule run {options.output}" + _example_inputs(program))
+        on = "" if program.target == "cpu" else f" --target {program.target}"
+        print(f"saved {options.output}; run it with: ferrule run {options.output}{on}" + _example_inputs(program))
     return 0
+
+
+def _described(target: str) -> str:
+    """`xpu` alone is what this machine has of it: its first device describes itself."""
+    if target != "xpu":
+        return target
+    from ferrule.api import client
+
+    return client(target).devices[0].attributes["compiler_target"]
 
 
 def _example_inputs(program: Any) -> str:

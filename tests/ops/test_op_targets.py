@@ -1,4 +1,4 @@
-"""Each op over its samples through `ferrule.compile`, on the CPU target."""
+"""Each op over its samples through `ferrule.compile`: on the cpu target, and on xpu (a GPU, or a CPU by SYCL)."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from ferrule.stablehlo.legalize import NATIVE
 NAMES = sorted(name for name, op in OPS.items() if op.samples is not None)
 
 
-def run_ferrule(samples: Sequence[Sample]) -> list[list[np.ndarray]]:
+def run_ferrule(samples: Sequence[Sample], target: str = "cpu") -> list[list[np.ndarray]]:
     """The results of each sample; all are compiled as one program."""
     blocks = [s.block() for s in samples]
-    program = ferrule.compile(module_text(blocks, NATIVE))
+    program = ferrule.compile(module_text(blocks, NATIVE), target)
     found = program(*(a for s in samples for a in s.arrays))
     flat = iter(np.asarray(x) for x in (found if isinstance(found, list | tuple) else [found]))
     return [[next(flat) for _ in b.results] for b in blocks]
@@ -38,9 +38,18 @@ def library() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_cpu(name: str) -> None:
-    chosen = some(name)
+    compare(name, "cpu")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_xpu(name: str, xpu: None) -> None:
+    compare(name, "xpu", 15)
+
+
+def compare(name: str, target: str, limit: int = 30) -> None:
+    chosen = some(name, limit)
     wrong = []
-    for sample, found in zip(chosen, run_ferrule(chosen), strict=True):
+    for sample, found in zip(chosen, run_ferrule(chosen, target), strict=True):
         try:
             judge(sample, found, flush=True)
         except AssertionError as error:
