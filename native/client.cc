@@ -28,20 +28,6 @@ Result<int64_t> Environment(const char* name, int64_t fallback) {
   return ParseNumber(text, std::string("the environment variable ") + name);
 }
 
-DeviceFacts Facts(const FerruleDeviceInfo& info) {
-  DeviceFacts facts{.kind = info.name, .backend = info.backend, .driver_version = info.driver_version};
-  facts.stand_in = std::string_view(info.kind) != "gpu";
-  if (facts.stand_in) facts.kind += " (SYCL CPU device)";
-  facts.host_access = HostAccess(info);
-  facts.units = info.compute_units, facts.memory_bytes = info.memory_bytes;
-  const std::pair<uint32_t, const char*> formats[] = {
-      {FERRULE_FORMAT_F16, "f16"}, {FERRULE_FORMAT_F64, "f64"}, {FERRULE_FORMAT_ATOMIC64, "atomic64"}};
-  for (const auto& [bit, name] : formats) {
-    if ((info.formats & bit) != 0) facts.formats += (facts.formats.empty() ? "" : ", ") + std::string(name);
-  }
-  return facts;
-}
-
 }  // namespace
 
 Result<Ref<Client>> Client::Create(const PJRT_NamedValue* values, size_t count) {
@@ -86,13 +72,7 @@ Result<Ref<Client>> Client::CreateForDriver(const std::string& platform, const s
   if (!found.ok()) return found.status();
   const size_t physical = found->devices.size();
   const size_t count = devices == -1 ? physical : static_cast<size_t>(devices);
-  std::vector<DeviceFacts> facts;
-  for (const DriverDevice& device : found->devices) {
-    facts.push_back(Facts(*device.info));
-    facts.back().compiler_target = DescribeForCompiler(*found);
-  }
-  auto topology =
-      Ref<Topology>::Make(platform, PlatformVersion(), DescribeForCompiler(*found), static_cast<int>(count), facts);
+  auto topology = DriverTopology(platform, *found, static_cast<int>(count));
   // More devices than there are: several logical ones, each with a queue of its own, share a device and its memory.
   std::vector<Ref<Accelerator>> accelerators;
   for (size_t i = 0; i < count; ++i) {

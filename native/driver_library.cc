@@ -8,6 +8,7 @@
 #include <mutex>
 #include <sstream>
 
+#include "platform.h"
 #include "python.h"
 
 namespace ferrule {
@@ -156,6 +157,31 @@ Result<DriverDevices> FindDevices(const std::string& target) {
 bool HostAccess(const FerruleDeviceInfo& info) {
   const char* text = std::getenv("FERRULE_HOST_ACCESS");
   return info.host_access != 0 && !(text != nullptr && std::string_view(text) == "0");
+}
+
+Ref<Topology> DriverTopology(const std::string& platform, const DriverDevices& found, int count) {
+  const std::string compiler_target = DescribeForCompiler(found);
+  std::vector<DeviceFacts> list;
+  for (const DriverDevice& device : found.devices) {
+    const FerruleDeviceInfo& info = *device.info;
+    DeviceFacts& facts = list.emplace_back();
+    facts.kind = IsGpu(device) ? info.name : std::string(info.name) + " (SYCL CPU device)";
+    std::string formats;
+    const std::pair<uint32_t, const char*> known[] = {
+        {FERRULE_FORMAT_F16, "f16"}, {FERRULE_FORMAT_F64, "f64"}, {FERRULE_FORMAT_ATOMIC64, "atomic64"}};
+    for (const auto& [bit, name] : known) {
+      if ((info.formats & bit) != 0) formats += (formats.empty() ? "" : ", ") + std::string(name);
+    }
+    facts.texts = {{"backend", info.backend},
+                   {"driver_version", info.driver_version},
+                   {"formats", formats},
+                   {"compiler_target", compiler_target}};
+    facts.numbers = {{"core_count", info.compute_units},
+                     {"memory_bytes", info.memory_bytes},
+                     {"stand_in", !IsGpu(device)},
+                     {"host_access", HostAccess(info)}};
+  }
+  return Ref<Topology>::Make(platform, PlatformVersion(), compiler_target, count, std::move(list));
 }
 
 std::string DescribeForCompiler(const DriverDevices& found) {

@@ -5,7 +5,9 @@
 #include <vector>
 
 #include "driver.h"
+#include "ref.h"
 #include "status.h"
+#include "topology.h"
 
 namespace ferrule {
 
@@ -27,6 +29,9 @@ Result<DriverDevices> FindDevices(const std::string& target);
 
 // What the compiler is told of the first of these devices: "xpu:arch=pvc,kind=gpu,units=512,…".
 std::string DescribeForCompiler(const DriverDevices& found);
+
+// The topology of `count` devices, logical ones if there are fewer.
+Ref<Topology> DriverTopology(const std::string& platform, const DriverDevices& found, int count);
 
 // Whether the host may touch the device's memory. FERRULE_HOST_ACCESS=0 makes a stand-in behave like a GPU here.
 bool HostAccess(const FerruleDeviceInfo& info);

@@ -5,29 +5,30 @@
 namespace ferrule {
 
 void InFlight::Reserve(int64_t bytes, int64_t limit) {
-  for (int64_t now; (now = count_.load(std::memory_order_acquire)) > 0;) {
-    if (now < kLimit && bytes_.load(std::memory_order_relaxed) + bytes <= limit) return;
-    count_.wait(now);
+  for (int64_t now; (now = load_->runs.load(std::memory_order_acquire)) > 0;) {
+    if (now < kLimit && load_->bytes.load(std::memory_order_relaxed) + bytes <= limit) return;
+    load_->runs.wait(now);
   }
 }
 
 void InFlight::Add(std::function<void()> finish, Ref<Event> done, int64_t bytes) {
-  bytes_.fetch_add(bytes, std::memory_order_relaxed);
-  count_.fetch_add(1, std::memory_order_acq_rel);
+  load_->bytes.fetch_add(bytes, std::memory_order_relaxed);
+  load_->runs.fetch_add(1, std::memory_order_acq_rel);
   queue_.Add(
-      [this, bytes, finish = std::move(finish)]() mutable {
+      [load = load_, bytes, finish = std::move(finish)]() mutable {
         finish();
         finish = nullptr;  // what the run holds goes before the run counts as finished
-        bytes_.fetch_sub(bytes, std::memory_order_relaxed);
-        count_.fetch_sub(1, std::memory_order_acq_rel);
-        count_.notify_all();
+        load->bytes.fetch_sub(bytes, std::memory_order_relaxed);
+        load->runs.fetch_sub(1, std::memory_order_acq_rel);
+        load->runs.notify_all();
       },
       std::move(done));
 }
 
 bool InFlight::Wait() {
-  const bool any = count_.load(std::memory_order_acquire) > 0;
-  for (int64_t now; (now = count_.load(std::memory_order_acquire)) > 0;) count_.wait(now);
+  int64_t now = load_->runs.load(std::memory_order_acquire);
+  const bool any = now > 0;
+  for (; now > 0; now = load_->runs.load(std::memory_order_acquire)) load_->runs.wait(now);
   return any;
 }
 

@@ -2,6 +2,7 @@
 // the thread that starts runs never waits for the device.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -16,8 +17,8 @@ class InFlight {
  public:
   // Waits until a run with temporaries of this size may start: runs that are only queued hold memory, too.
   void Reserve(int64_t bytes, int64_t limit);
-  // Runs `finish`, which waits for the device, after those added before. `done` is what it will set, `bytes` the size of
-  // the run's temporaries.
+  // Runs `finish`, which waits for the device, after those added before. `done` is what it will set, `bytes` the size
+  // of the run's temporaries.
   void Add(std::function<void()> finish, Ref<Event> done, int64_t bytes);
   // Waits for all that are in flight now; false when there were none. Not from `finish`.
   bool Wait();
@@ -26,7 +27,11 @@ class InFlight {
  private:
   static constexpr int64_t kLimit = 64;
 
-  std::atomic<int64_t> count_{0}, bytes_{0};
+  // Apart, because finishing a run may free the device, and this with it.
+  struct Load {
+    std::atomic<int64_t> runs{0}, bytes{0};
+  };
+  const std::shared_ptr<Load> load_ = std::make_shared<Load>();
   WorkQueue queue_;
 };
 

@@ -33,28 +33,51 @@ DeviceDescription::DeviceDescription(int id, int process_index, const std::strin
       kind(facts.kind.empty() ? target : facts.kind),
       text(DeviceText(target, id, process_index)) {
   attributes_.Add("target", target);
-  if (facts.units > 0) {
-    attributes_.Add("core_count", facts.units);
-    attributes_.Add("memory_bytes", facts.memory_bytes);
-    attributes_.Add("backend", facts.backend);
-    attributes_.Add("driver_version", facts.driver_version);
-    attributes_.Add("formats", facts.formats);
-    attributes_.Add("compiler_target", facts.compiler_target);
-    attributes_.Add("stand_in", static_cast<int64_t>(facts.stand_in));
-    attributes_.Add("host_access", static_cast<int64_t>(facts.host_access));
-  } else if (target == "cpu") {
-    attributes_.Add("core_count", static_cast<int64_t>(std::thread::hardware_concurrency()));
+  for (const auto& [name, value] : facts.texts) attributes_.Add(name, value);
+  for (const auto& [name, value] : facts.numbers) attributes_.Add(name, value);
+  if (target == "cpu") attributes_.Add("core_count", static_cast<int64_t>(std::thread::hardware_concurrency()));
+}
+
+// Fields with tabs between them, each with a letter in front; what drivers tell holds neither tabs nor line ends.
+std::string DeviceFacts::Serialize() const {
+  std::string line = "k" + kind;
+  for (const auto& [name, value] : texts) line += "\tt" + name + "=" + value;
+  for (const auto& [name, value] : numbers) line += "\tn" + name + "=" + std::to_string(value);
+  return line;
+}
+
+Result<DeviceFacts> DeviceFacts::Deserialize(std::string_view line) {
+  DeviceFacts facts;
+  while (!line.empty()) {
+    const std::string_view field = line.substr(0, line.find('\t'));
+    line.remove_prefix(std::min(field.size() + 1, line.size()));
+    const size_t equals = std::min(field.find('='), field.size());
+    if (field.empty() || (field[0] != 'k' && equals == field.size())) {
+      return InvalidArgument("the serialized Ferrule topology is damaged");
+    }
+    const std::string name(field.substr(1, equals - 1));
+    const std::string_view value = field.substr(std::min(equals + 1, field.size()));
+    if (field[0] == 'k') facts.kind = field.substr(1);
+    if (field[0] == 't') facts.texts.emplace_back(name, value);
+    if (field[0] == 'n') {
+      auto number = ParseNumber(value, "an attribute of the topology's devices");
+      if (!number.ok()) return number.status();
+      facts.numbers.emplace_back(name, *number);
+    }
   }
+  return facts;
 }
 
 Topology::Topology(std::string platform_name, std::string platform_version, std::string compiler_target,
-                   int num_devices, const std::vector<DeviceFacts>& facts)
+                   int num_devices, std::vector<DeviceFacts> facts)
     : platform_name(std::move(platform_name)),
       platform_version(std::move(platform_version)),
       compiler_target(std::move(compiler_target)),
-      target(this->compiler_target.substr(0, this->compiler_target.find(':'))) {
+      target(this->compiler_target.substr(0, this->compiler_target.find(':'))),
+      facts_(std::move(facts)) {
   for (int i = 0; i < num_devices; ++i) {
-    pointers_.push_back(new DeviceDescription(i, 0, target, facts.empty() ? DeviceFacts() : facts[i % facts.size()]));
+    pointers_.push_back(
+        new DeviceDescription(i, 0, target, facts_.empty() ? DeviceFacts() : facts_[i % facts_.size()]));
   }
   attributes_.Add("target", target);
   attributes_.Add("num_devices", static_cast<int64_t>(num_devices));
@@ -65,13 +88,15 @@ Topology::~Topology() {
 }
 
 namespace {
-constexpr std::string_view kTopologyMagic = "FERRULE-TOPOLOGY-1\n";
+constexpr std::string_view kTopologyMagic = "FERRULE-TOPOLOGY-2\n";
 
 }
 
 std::string Topology::Serialize() const {
-  return std::string(kTopologyMagic) + platform_name + "\n" + platform_version + "\n" + compiler_target + "\n" +
-         std::to_string(pointers_.size()) + "\n";
+  std::string text = std::string(kTopologyMagic) + platform_name + "\n" + platform_version + "\n" + compiler_target +
+                     "\n" + std::to_string(pointers_.size()) + "\n";
+  for (const DeviceFacts& facts : facts_) text += facts.Serialize() + "\n";
+  return text;
 }
 
 Result<Ref<Topology>> Topology::Deserialize(std::string_view bytes) {
@@ -83,11 +108,17 @@ Result<Ref<Topology>> Topology::Deserialize(std::string_view bytes) {
   for (size_t end; (end = bytes.find('\n')) != std::string_view::npos; bytes.remove_prefix(end + 1)) {
     lines.emplace_back(bytes.substr(0, end));
   }
-  if (lines.size() != 4) return InvalidArgument("the serialized Ferrule topology is damaged");
+  if (lines.size() < 4 || !bytes.empty()) return InvalidArgument("the serialized Ferrule topology is damaged");
   auto count = ParseNumber(lines[3], "the topology's device count");
   if (!count.ok()) return count.status();
   FERRULE_RETURN_IF_ERROR(CheckDeviceCount(*count));
-  return Ref<Topology>::Make(lines[0], lines[1], lines[2], static_cast<int>(*count));
+  std::vector<DeviceFacts> facts;
+  for (size_t i = 4; i < lines.size(); ++i) {
+    auto read = DeviceFacts::Deserialize(lines[i]);
+    if (!read.ok()) return read.status();
+    facts.push_back(std::move(*read));
+  }
+  return Ref<Topology>::Make(lines[0], lines[1], lines[2], static_cast<int>(*count), std::move(facts));
 }
 
 uint64_t Topology::Fingerprint() const { return Hash(Serialize()); }
@@ -131,7 +162,8 @@ Status PJRT_TopologyDescription_Create(PJRT_TopologyDescription_Create_Args& arg
     // Compiling for whatever is here: what the compiler must know comes from the driver.
     auto found = FindDevices(*target);
     if (!found.ok()) return found.status();
-    *target = DescribeForCompiler(*found);
+    args.topology = To(DriverTopology(*platform, *found, static_cast<int>(*count)).release());
+    return {};
   }
   args.topology = To(Ref<Topology>::Make(*platform, PlatformVersion(), *target, static_cast<int>(*count)).release());
   return {};

@@ -16,14 +16,14 @@ namespace ferrule {
 inline constexpr const char* kMemoryKinds[] = {"device", "pinned_host", "unpinned_host"};
 inline constexpr int kNumMemoryKinds = 3;
 
-// What a device of a driver shows of itself; without one it is the host's processor.
+// What a device of a driver shows of itself: its kind, and attributes. Empty for the host's processor.
 struct DeviceFacts {
   std::string kind;  // as the vendor calls it
-  std::string backend, driver_version, formats;
-  std::string compiler_target;  // what the compiler is told of it
-  int64_t units = 0, memory_bytes = 0;
-  bool stand_in = false;     // a processor in the place of a GPU
-  bool host_access = false;  // the host may touch its memory
+  std::vector<std::pair<std::string, std::string>> texts;
+  std::vector<std::pair<std::string, int64_t>> numbers;
+
+  std::string Serialize() const;  // one line
+  static Result<DeviceFacts> Deserialize(std::string_view line);
 };
 
 class DeviceDescription {
@@ -43,7 +43,7 @@ class Topology : public RefCounted {
   // `compiler_target`: the target's name, for a driver's device with what the compiler has to know of it behind a
   // colon.
   Topology(std::string platform_name, std::string platform_version, std::string compiler_target, int num_devices,
-           const std::vector<DeviceFacts>& facts = {});
+           std::vector<DeviceFacts> facts = {});
 
   const std::string platform_name, platform_version, compiler_target, target;
   const std::vector<DeviceDescription*>& devices() const { return pointers_; }
@@ -57,6 +57,7 @@ class Topology : public RefCounted {
  private:
   ~Topology() override;
 
+  const std::vector<DeviceFacts> facts_;  // device i has number i modulo their count
   std::vector<DeviceDescription*> pointers_;
   Attributes attributes_;
 };

@@ -109,7 +109,8 @@ def test_errors_can_be_read_in_both_ways(table: Table) -> None:
     with pytest.raises(PjrtError, match="`client` is null"):
         table.check(error)
     table.call("PJRT_Event_Destroy")
-    table.function("PJRT_Error_Destroy")(ctypes.addressof(make("PJRT_Error_Destroy_Args")))
+    nothing = make("PJRT_Error_Destroy_Args")
+    table.function("PJRT_Error_Destroy")(ctypes.addressof(nothing))
 
 
 # --- events
@@ -123,7 +124,8 @@ def test_event_callbacks(host: Host) -> None:
     def callback(error: int | None, _: Any) -> None:
         fired.append(error is not None)
         if error:
-            host.table.function("PJRT_Error_Destroy")(ctypes.addressof(make("PJRT_Error_Destroy_Args", error=error)))
+            destroy = make("PJRT_Error_Destroy_Args", error=error)
+            host.table.function("PJRT_Error_Destroy")(ctypes.addressof(destroy))
         if len(fired) == 2:  # as JAX does: from inside the callback, while the plugin still sets the event
             host("Event_Destroy", event=event)
 

@@ -222,7 +222,8 @@ class Table:
         enum = abi.ENUMS["PJRT_Error_Code"]
         names = {number: full.removeprefix(enum.prefix) for full, number in enum.values.items()}
         raised = PjrtError(names.get(code.code, str(code.code)), text(message.message, message.message_size))
-        self.function("PJRT_Error_Destroy")(ctypes.addressof(make("PJRT_Error_Destroy_Args", error=error)))
+        destroy = make("PJRT_Error_Destroy_Args", error=error)  # a name: the struct must live during the call
+        self.function("PJRT_Error_Destroy")(ctypes.addressof(destroy))
         raise raised
 
     def extensions(self) -> dict[str, Any]:

@@ -22,7 +22,8 @@ def an_error(c: Context, id: int = 123456) -> Iterator[int]:
     error = c.plugin.table.function("PJRT_Client_LookupDevice")(ctypes.addressof(args))
     assert error, "a device that does not exist was found"
     yield error
-    c.plugin.table.function("PJRT_Error_Destroy")(ctypes.addressof(make("PJRT_Error_Destroy_Args", error=error)))
+    args = make("PJRT_Error_Destroy_Args", error=error)
+    c.plugin.table.function("PJRT_Error_Destroy")(ctypes.addressof(args))
 
 
 def message(c: Context, error: int) -> str:
@@ -53,7 +54,8 @@ def an_error_has_a_message(c: Context) -> str:
 @check(required=True)
 def destroying_no_error_is_allowed(c: Context) -> None:
     """Error_Destroy accepts a null error: callers do that after each successful call that may give one."""
-    c.plugin.table.function("PJRT_Error_Destroy")(ctypes.addressof(make("PJRT_Error_Destroy_Args")))
+    args = make("PJRT_Error_Destroy_Args")
+    c.plugin.table.function("PJRT_Error_Destroy")(ctypes.addressof(args))
 
 
 @check(required=True)

@@ -155,7 +155,8 @@ def a_struct_too_small_for_its_inputs_is_refused(c: Context) -> None:
         args.struct_size = 8
         error = c.plugin.table.function(function.name)(ctypes.addressof(args))
         assert error, f"{function.name} accepted a struct of 8 bytes"
-        c.plugin.table.function("PJRT_Error_Destroy")(ctypes.addressof(make("PJRT_Error_Destroy_Args", error=error)))
+        args = make("PJRT_Error_Destroy_Args", error=error)
+        c.plugin.table.function("PJRT_Error_Destroy")(ctypes.addressof(args))
 
 
 @check
