@@ -112,7 +112,22 @@ def describe(module: Module, main: Function, settings: CompileOptions) -> Progra
         kind, layout = attrs.get("mhlo.memory_kind", "device"), asked_layout(attrs, f"result {number}", value.type)
         sharding = attrs.get("ferrule.sharding", b"")
         program.outputs.append(Output(unlaid(value.type, layout), kind, sharding, layout))
+    give_donors(program)
     return program
+
+
+def give_donors(program: Program) -> None:
+    """Parameters that are donated without a word into what: each serves an output of its size that has no donor yet."""
+    served = {param.alias for param in program.params}
+    for param in program.params:
+        if param.alias != DONATED:
+            continue
+        for number, output in enumerate(program.outputs):
+            fits = output.type.nbytes == param.type.nbytes and output.memory_kind == param.memory_kind
+            if fits and number not in served:
+                param.alias = number
+                served.add(number)
+                break
 
 
 def finish(program: Program, graph: Any, work: Work, machine: Machine) -> None:
