@@ -13,16 +13,22 @@ import pytest
 import ferrule
 import jax
 from ferrule.frameworks.jax import INSTALLED_PRIORITY
+from ferrule.targets.xpu import can_stand_in
 
 # Run from a checkout that is not installed, nobody else tells JAX.
 if not any(e.value == "ferrule.frameworks.jax" for e in entry_points(group="jax_plugins")):
     ferrule.register_jax(priority=INSTALLED_PRIORITY)
+# A CPU stands in for a GPU only in programs that ask for it.
+if XPU := can_stand_in(ferrule.library_path()):
+    ferrule.register_jax("xpu", target="xpu", priority=INSTALLED_PRIORITY - 1)
 
 
-@pytest.fixture
-def device() -> Iterator[jax.Device]:
-    """Ferrule's device, as the default one."""
-    found = jax.devices("ferrule")[0]
+@pytest.fixture(params=["cpu", "xpu"])
+def device(request: pytest.FixtureRequest) -> Iterator[jax.Device]:
+    """The device of each of Ferrule's targets, as the default one."""
+    if request.param == "xpu" and not XPU:
+        pytest.skip("the extra xpu is not installed")
+    found = jax.devices("ferrule" if request.param == "cpu" else "xpu")[0]
     with jax.default_device(found):
         yield found
 

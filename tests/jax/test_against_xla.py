@@ -333,9 +333,9 @@ def run(platform: str, function, args):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_same_as_xla(name):
+def test_same_as_xla(name, device):
     function, *args = CASES[name]
-    want, have = run("cpu", function, args), run("ferrule", function, args)
+    want, have = run("cpu", function, args), run(device.platform, function, args)
     assert len(want) == len(have)
     loose = name.startswith(("linear", "reduce", "control", "unary/lgamma", "unary/digamma", "binary/igamma"))
     for w, h in zip(want, have, strict=True):
@@ -354,10 +354,10 @@ def test_same_as_xla(name):
 @pytest.mark.parametrize(
     "name", ["unary/sin", "binary/add", "reduce/sum", "linear/matmul", "sort/sort", "control/scan"]
 )
-def test_double_precision(name):
+def test_double_precision(name, device):
     function, *args = CASES[name]
     with jax.enable_x64(True):
         wide = [np.asarray(a, np.float64) for a in args]
-        for w, h in zip(run("cpu", function, wide), run("ferrule", function, wide), strict=True):
+        for w, h in zip(run("cpu", function, wide), run(device.platform, function, wide), strict=True):
             assert h.dtype == w.dtype
             np.testing.assert_allclose(h, w, rtol=1e-13, atol=1e-13)

@@ -105,7 +105,7 @@ def test_branches_for_the_cpu(device: jax.Device) -> None:
     """A choice by platform without a branch for us and without a default was refused."""
     assert jax.jit(lambda x: jax.lax.platform_dependent(x, cuda=jnp.sin, cpu=lambda x: x + 1))(jnp.float32(1)) == 2
     assert jax.jit(lambda x: jax.lax.platform_dependent(x, cpu=jnp.sin, default=lambda x: x + 1))(jnp.float32(1)) == 2
-    assert jax.lax.platform_dependent(jnp.float32(1), cpu=jnp.sin, ferrule=lambda x: x + 1) == 2
+    assert jax.lax.platform_dependent(jnp.float32(1), cpu=jnp.sin, **{device.platform: lambda x: x + 1}) == 2
     with pytest.raises(NotImplementedError, match="platform_index"):
         jax.jit(lambda x: jax.lax.platform_dependent(x, cuda=jnp.sin))(1.0)
 

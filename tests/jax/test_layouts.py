@@ -44,7 +44,9 @@ def test_programs(device: jax.Device) -> None:
     y = compiled(x)
     assert y.format.layout.major_to_minor == (1, 2, 0)
     np.testing.assert_array_equal(y, n.transpose(2, 0, 1) + 1)
-    loaded = serialize_executable.deserialize_and_load(*serialize_executable.serialize(compiled), backend="ferrule")
+    loaded = serialize_executable.deserialize_and_load(
+        *serialize_executable.serialize(compiled), backend=device.platform
+    )
     np.testing.assert_array_equal(loaded(x), y)
     np.testing.assert_array_equal(f(jnp.asarray(n)), y)
 

@@ -8,6 +8,7 @@ import pytest
 
 import ferrule
 import jax
+from ferrule.targets.xpu import gpus
 
 # What `jax_plugins` does for an installed package; a checkout that is not installed does it by hand.
 INSTALLED = any(e.value == "ferrule.frameworks.jax" for e in entry_points(group="jax_plugins"))
@@ -69,14 +70,72 @@ def test_installed_is_silent_and_not_the_default(python):
     assert "xpu" not in done.stderr and "ferrule" not in done.stderr.lower()
 
 
+XPU = "[IntelXpuDevice(id=0, process_index=0)]"
+
+
+@pytest.mark.parametrize("way", ["entry", "path", "register", "variable"])
+def test_xpu(python, xpu, way):
+    """Without an export, by the path alone, by a call, and by FERRULE_TARGET under another name."""
+    variables = {"JAX_PLATFORMS": "xpu"}
+    start = START
+    if way == "path":
+        variables["PJRT_NAMES_AND_LIBRARY_PATHS"], start = f"xpu:{ferrule.library_path()}", ""
+    if way == "register":
+        variables, start = {}, "import ferrule; ferrule.register_jax(target='xpu')\n"
+    if way == "variable":
+        variables = {"JAX_PLATFORMS": "ferrule", "FERRULE_TARGET": "xpu"}
+    done = python(start + SHOW + "; import jax.numpy as jnp; print(jnp.arange(3.) + 1)", **variables)
+    assert done.stdout == f"{XPU}\n[1. 2. 3.]\n", done.stderr
+    assert "ferrule" not in done.stderr
+
+
+def test_a_processor_stands_in_audibly(python, xpu):
+    done = python(START + SHOW, JAX_PLATFORMS="xpu", FERRULE_XPU_DEVICE="")
+    assert done.stdout.strip() == XPU
+    if not gpus():
+        assert "no Intel GPU can be used" in done.stderr
+
+
+def test_a_processor_never_stands_in_unasked(python, xpu):
+    program = (
+        START + "import jax; print(jax.default_backend())\ntry: jax.devices('xpu')\nexcept RuntimeError as e: print(e)"
+    )
+    done = python(program)
+    if done.stdout.startswith("xpu"):
+        pytest.skip("this machine has an Intel GPU")
+    assert done.stdout.startswith("cpu\n") and "JAX_PLATFORMS=xpu" in done.stdout, done.stderr
+
+
 @pytest.mark.parametrize("way", ["entry", "path"])
 def test_xpu_says_what_is_missing(python, way):
-    variables = {"JAX_PLATFORMS": "xpu"}
+    variables = {"JAX_PLATFORMS": "xpu", "FERRULE_DRIVER": "/nowhere/driver.so"}
     if way == "path":
         variables["PJRT_NAMES_AND_LIBRARY_PATHS"] = f"xpu:{ferrule.library_path()}"
     done = python((START if way == "entry" else "") + SHOW, **variables)
     assert done.returncode != 0
-    assert "the xpu (Intel GPU, SYCL) target is not in this version of Ferrule" in done.stderr
+    said = done.stderr.rsplit("RuntimeError:", 1)[1]
+    assert "no device for the platform xpu was found" in said and "looked for: an Intel GPU" in said
+    assert "there is no file /nowhere/driver.so" in said and "fix: unset FERRULE_DRIVER" in said
+
+
+def test_xpu_without_a_gpu(python, xpu):
+    done = python(START + SHOW, JAX_PLATFORMS="xpu", FERRULE_XPU_DEVICE="gpu")
+    if XPU in done.stdout:
+        pytest.skip("this machine has an Intel GPU")
+    assert "FERRULE_XPU_DEVICE=gpu, and what was found is" in done.stderr
+
+
+def test_several_xpu_devices(python, xpu):
+    """Logical devices on one: each has a queue of its own."""
+    program = START + (
+        "import jax, jax.numpy as jnp, numpy as np\n"
+        "a, b, c = jax.devices()\n"
+        "x = jax.device_put(jnp.arange(4.), b)\n"
+        "y = jax.jit(lambda v: v * 2)(x)\n"
+        "print(y.devices() == {b}, np.asarray(jax.device_put(y, c)).tolist())\n"
+    )
+    done = python(program, JAX_PLATFORMS="xpu", FERRULE_NUM_DEVICES="3")
+    assert done.stdout.strip() == "True [0.0, 2.0, 4.0, 6.0]", done.stderr
 
 
 def test_two_devices(python):

@@ -148,6 +148,12 @@ def usable_gpu(library: str) -> bool:
         return bool(locate("intel-sycl-rt", "libsycl.so.9"))
 
 
+def can_stand_in(library: str) -> bool:
+    """Is everything there that the SYCL CPU device needs?"""
+    names = [(p.name, name) for p in PACKAGES for name in p.libraries] + [("intel-opencl-rt", _CPU_DEVICE)]
+    return bool(driver_path(library)) and all(locate(*name) for name in names)
+
+
 def gpu_problems(root: Path = Path("/")) -> Iterator[tuple[str, str]]:
     """What keeps a real GPU from being used: the sentence and the command that mends it."""
     nodes = gpus(root)
