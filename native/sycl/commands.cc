@@ -27,7 +27,7 @@ int Open(const Found& found, FerruleDevice** device) {
                  sycl::property_list properties;
                  if (timed) properties = {sycl::property::queue::enable_profiling()};
                  sycl::queue queue(found.context, found.device, handler, properties);
-                 *device = new FerruleDevice{&found, std::move(faults), std::move(queue), timed};
+                 *device = new FerruleDevice{&found, std::move(faults), std::move(queue), timed, {}, {}};
                });
 }
 

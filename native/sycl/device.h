@@ -50,6 +50,8 @@ class Faults {
   Error error_;
 };
 
+struct DnnlQueue;
+
 }  // namespace ferrule_sycl
 
 struct FerruleDevice {
@@ -57,6 +59,8 @@ struct FerruleDevice {
   std::shared_ptr<ferrule_sycl::Faults> faults;
   sycl::queue queue;
   bool timed;
+  std::mutex mutex;
+  std::shared_ptr<ferrule_sycl::DnnlQueue> dnnl;  // made when the first library call is prepared
 
   // Says which device, in messages.
   std::string In(const std::string& what) const { return what + " on " + found->name; }

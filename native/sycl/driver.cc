@@ -15,6 +15,8 @@
 #include <cstring>
 
 #include "device.h"
+#include "dnnl_api.h"
+#include "library_call.h"
 #include "module.h"
 
 namespace ferrule_sycl {
@@ -46,13 +48,13 @@ int OpenIndex(size_t index, FerruleDevice** device) {
   return Open(*all.list[index], device);
 }
 
-int Call(FerruleDevice*, FerruleCall*, void* const*, void* const*, void*, FerruleAfter, FerruleEvent**) {
-  return Fail({kUnimplemented, "no library call was prepared"});
+// `text` has "name=value" lines.
+std::string ValueOf(const std::string& text, const std::string& name) {
+  size_t at = ("\n" + text).find("\n" + name + "=");
+  if (at == std::string::npos) return "";
+  at += name.size() + 1;
+  return text.substr(at, text.find('\n', at) - at);
 }
-int Prepare(FerruleDevice*, const FerruleCallDesc* desc, FerruleCall**, int64_t*) {
-  return Fail({kNotFound, std::string("the SYCL driver has no library call ") + desc->target});
-}
-void Discard(FerruleCall*) {}
 
 const FerruleDriver table = {
     sizeof(FerruleDriver),
@@ -81,6 +83,9 @@ const FerruleDriver table = {
 }  // namespace
 }  // namespace ferrule_sycl
 
-extern "C" __attribute__((visibility("default"))) const FerruleDriver* ferrule_get_driver(uint32_t abi, const char*) {
-  return abi == FERRULE_DRIVER_ABI ? &ferrule_sycl::table : nullptr;
+extern "C" __attribute__((visibility("default"))) const FerruleDriver* ferrule_get_driver(uint32_t abi,
+                                                                                          const char* paths) {
+  if (abi != FERRULE_DRIVER_ABI) return nullptr;
+  if (paths) ferrule_sycl::Dnnl::SetPath(ferrule_sycl::ValueOf(paths, "dnnl"));
+  return &ferrule_sycl::table;
 }

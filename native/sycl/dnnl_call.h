@@ -1,0 +1,116 @@
+// A library call that is one of oneDNN's primitives, with reorders where the primitive wants another layout.
+#pragma once
+
+#include <mutex>
+
+#include "dnnl_api.h"
+#include "library_call.h"
+
+namespace ferrule_sycl {
+
+// oneDNN on a device's queue.
+struct DnnlQueue {
+  explicit DnnlQueue(FerruleDevice* device);
+  static DnnlQueue& Of(FerruleDevice* device);
+
+  DnnlOwner engine, stream;
+};
+
+// What is done to a result before it is rounded and stored, see library_call.h.
+class Epilogue {
+ public:
+  // `result` is the result as oneDNN sees it, `columns` its dimension of the columns.
+  Epilogue(const FerruleCallDesc& desc, const DnnlTensor& result, size_t columns);
+  bool empty() const { return text_.empty(); }
+
+  // Attributes of a primitive that does it.
+  DnnlOwner Attributes() const;
+
+  struct Operand {
+    size_t index;  // among the call's operands
+    int place;     // in the chain
+    DnnlTensor tensor;
+  };
+  const std::vector<Operand>& operands() const { return operands_; }
+
+ private:
+  struct Item {
+    int algorithm;
+    bool binary;
+    float alpha, beta;
+  };
+  std::string text_;
+  std::vector<Item> items_;
+  std::vector<Operand> operands_;
+};
+
+class DnnlCall : public FerruleCall {
+ public:
+  explicit DnnlCall(FerruleDevice* device) : queue_(DnnlQueue::Of(device)) {}
+
+  // One tensor of the primitive: how it lies in the buffer, and the primitive's names for it.
+  struct Side {
+    DnnlTensor tensor;
+    int argument;  // e.g. kSourceArg
+    int query;     // e.g. kSourceMd
+    bool result;
+    size_t index;  // among the call's operands or results
+  };
+
+  // `desc` describes the primitive: adds it, with a reorder before or after it for each side that it wants elsewhere.
+  void Add(DnnlOwner desc, const std::vector<Side>& sides, const Epilogue& epilogue);
+
+  sycl::event Run(void* const* operands, void* const* results, void* scratch,
+                  const std::vector<sycl::event>& after) override;
+
+ private:
+  struct Place {
+    enum { kOperand, kResult, kScratch } kind;
+    size_t at;  // index, or bytes from the begin of the scratch memory
+  };
+  struct Binding {
+    int argument;
+    DnnlOwner desc;
+    Place place;
+  };
+  struct Step {
+    DnnlOwner primitive;
+    std::vector<Binding> bindings;
+    std::vector<size_t> after;  // steps before it; none: the call's own events
+  };
+
+  Place Reserve(size_t bytes);
+  DnnlOwner Clone(DnnlObject desc) const;
+  // Makes the primitive of a description and adds its scratchpad.
+  size_t AddStep(DnnlObject desc, std::vector<Binding> bindings, std::vector<size_t> after);
+  size_t AddReorder(DnnlObject from, Place from_place, DnnlObject to, Place to_place, std::vector<size_t> after);
+
+  DnnlQueue& queue_;
+  std::vector<Step> steps_;
+};
+
+// The name of the implementation that oneDNN chose.
+std::string Implementation(DnnlObject desc);
+
+// What `describe(widened)` gives: a primitive for the given types, or, where the processor has no good one for short
+// floats, one that works in f32; the reorders around it convert.
+template <class Describe>
+DnnlOwner DescribeOrWiden(bool short_floats, Describe describe) {
+  if (!short_floats) return describe(false);
+  DnnlOwner plain;
+  try {
+    plain = describe(false);
+    if (Implementation(plain.get()).rfind("ref", 0) != 0) return plain;
+  } catch (const Error& e) {
+    if (e.code != kUnimplemented) throw;
+  }
+  try {
+    return describe(true);
+  } catch (const Error& e) {
+    if (e.code != kUnimplemented || !plain) throw;
+  }
+  return plain;
+}
+inline bool IsShortFloat(int type) { return type == Dnnl::kF16 || type == Dnnl::kBF16; }
+
+}  // namespace ferrule_sycl
