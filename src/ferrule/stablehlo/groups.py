@@ -33,7 +33,10 @@ def device_groups(op: Op, meshes: Mapping[str, Mesh], replicas: int, partitions:
     groups = [g for g in groups if g] or [list(range(count))]
     if any(i >= count for group in groups for i in group):
         raise InvalidArgument(
-            f"op {op.name!r} names groups {groups}", where=op.loc, why=f"the program has {count} such devices"
+            f"op {op.name!r} is between the devices {groups}",
+            where=op.loc,
+            why=f"the program is for {count} of them",
+            fix="compile it for as many replicas or partitions as its groups name",
         )
     return spread(groups)
 
