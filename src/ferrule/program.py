@@ -27,9 +27,9 @@ Binary form (little endian; `native/program.cc` reads it; bump FORMAT with any c
     cost                   list of: str, f64         (flops, "bytes accessed", …)
     arena_bytes            i64   temporaries: one allocation per execution
     constants              bytes                      loaded at 64-byte alignment
-    objects                list<bytes>                relocatable ELF objects; on a device one module of kernels (SPIR-V),
-                                                      and an ELF object with the functions (comparators) that host
-                                                      calls get as attributes
+    objects                list<bytes>                relocatable ELF objects; on a device one module of kernels
+                                                      (SPIR-V), and an ELF object with the functions (comparators) that
+                                                      host calls get as attributes
     functions              list of: object u32, symbol str, flops f64, bytes f64 (of one whole launch)
     slots                  list of: kind u8, index-or-offset i64, size i64
                            kind 0 param k, 1 output k, 2 constant at offset, 3 arena at offset

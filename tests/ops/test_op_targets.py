@@ -16,7 +16,7 @@ from ferrule.ops import OPS
 from ferrule.ops.samples import Sample
 from ferrule.stablehlo.legalize import NATIVE
 
-NAMES = sorted(name for name, op in OPS.items() if op.samples is not None)
+NAMES = sorted(name for name, op in OPS.items() if op.samples is not None and not op.internal)
 
 
 def run_ferrule(samples: Sequence[Sample], target: str = "cpu") -> list[list[np.ndarray]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,7 @@ class OpDef:
     elementwise: the result's element i depends only on the operands' elements i; then `element` is a scalar function
     `(emitter, op, operand values) -> value`. Otherwise `element` is `(emitter, op, result index, index) -> value`.
     `flops` estimates floating-point operations per result element, for the cost model and cost analysis.
+    internal: only Ferrule's passes make it; programs cannot contain it.
     """
 
     name: str
@@ -39,7 +40,7 @@ class OpDef:
     elementwise: bool = False
     flops: float = 1.0
     samples: Callable[[], Iterable[Any]] | None = None
-    notes: dict[str, Any] = field(default_factory=dict)
+    internal: bool = False
 
 
 OPS: dict[str, OpDef] = {}

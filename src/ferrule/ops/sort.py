@@ -1,18 +1,22 @@
-"""sort with any comparator, and top_k."""
+"""sort with any comparator, top_k, and the step of a merge sort that devices do as a kernel."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ferrule.ir import Op, Tensor, Type
-from ferrule.ir.types import f32, i1, i32
+from ferrule.ir import Op, Tensor, Type, tensor
+from ferrule.ir.types import f32, i1, i32, i64
 from ferrule.ops import numerics as n
 from ferrule.ops.bodies import Combine, check_body, vectorized
 from ferrule.ops.checks import attr, axes, expect, kinds, operands, regions
-from ferrule.ops.definition import Run, define
+from ferrule.ops.definition import Run, define, element
 from ferrule.ops.samples import FLOATS, INTS, UINTS, Sample, compare_body, corners, data, dtypes, samples
+
+if TYPE_CHECKING:
+    from ferrule.codegen.emitter import Emitter, Key, Lanes
 
 Arrays = Sequence[np.ndarray]
 
@@ -101,8 +105,76 @@ def _top_k(op: Op, xs: Arrays, run: Run) -> Arrays:
     return [np.take_along_axis(x, order, -1), order.astype(np.int32)]
 
 
+def _merge(op: Op, xs: Arrays, run: Run) -> Arrays:
+    """Along `dimension`, each pair of neighbouring sorted runs of `run` elements becomes one sorted run."""
+    axis, length = op.attrs["dimension"], 2 * op.attrs["run"]
+    parts = []
+    for at in range(0, xs[0].shape[axis], length):
+        block = [np.take(x, range(at, min(at + length, x.shape[axis])), axis) for x in xs]
+        parts.append(_sort(op, block, run))  # a stable sort of two sorted runs is their merge
+    return [np.concatenate(column, axis) for column in zip(*parts, strict=True)] if parts else list(xs)
+
+
 define("sort", infer=_infer_sort, evaluate=_sort)
+define("merge_runs", infer=_infer_sort, evaluate=_merge, flops=32, internal=True)
 define("top_k", infer=_infer_top_k, evaluate=_top_k)
+
+
+# ---- elements ----------------------------------------------------------------------------------------------------
+
+
+@element("merge_runs")
+def _merge_element(em: Emitter, op: Op, k: int, index: Key) -> Lanes:
+    """Element j of two merged runs: how many of the j elements before it come from the left run is found by bisection
+    (the "merge path" of Odeh et al., 2012), then the next one of either run is chosen. Equal elements keep their order.
+    """
+    from ferrule.codegen.index import Component, Index
+
+    axis, run, size = op.attrs["dimension"], op.attrs["run"], tensor(op.results[0]).shape[op.attrs["dimension"]]
+    s, count = em.s, len(op.operands)
+
+    def number(value: int) -> Lanes:
+        return s.const(i64, value)
+
+    def read(i: int, at: Lanes) -> Lanes:
+        spot = s.clamp(i64, number(0), at, number(size - 1))
+        place: list[Component] = list(index)
+        place[axis] = Index(spot, 0 if em.width == 1 else None, 0, size)  # type: ignore[arg-type]
+        return em.operand(op, i, place)
+
+    def before(a: Lanes, b: Lanes) -> Lanes:
+        """Does the element at a come strictly before the one at b?"""
+        (less,) = em.inline(op.regions[0], [v for i in range(count) for v in (read(i, a), read(i, b))])
+        return less
+
+    both, local = em.ix.divmod(index[axis], 2 * run)
+    left = em.ix.lanes(em.ix.mul(both, 2 * run))
+    j = em.ix.lanes(local)
+    right = s.add(i64, left, number(run))
+    lefts = s.min(i64, s.sub(i64, number(size), left), number(run))
+    rights = s.clamp(i64, number(0), s.sub(i64, number(size), right), number(run))
+
+    def halve(_: Index, bounds: list[Lanes]) -> Sequence[Lanes]:
+        low, high = bounds
+        middle = s.shift("logical", i64, s.add(i64, low, high), number(1))  # type: ignore[arg-type]
+        other = s.sub(i64, s.add(i64, right, s.sub(i64, j, middle)), number(1))
+        behind = before(other, s.add(i64, left, middle))  # the right run's element goes first: fewer of the left
+        active = s.compare("LT", i64, low, high)
+        more = s.and_(i1, active, s.not_(i1, behind))
+        less = s.and_(i1, active, behind)
+        return s.select(more, s.add(i64, middle, number(1)), low), s.select(less, middle, high)  # type: ignore
+
+    low = s.max(i64, number(0), s.sub(i64, j, rights))
+    high = s.min(i64, j, lefts)
+    taken = em.loop(run.bit_length(), [low, high], halve, [i64, i64])[0]
+    of_left, of_right = s.add(i64, left, taken), s.add(i64, right, s.sub(i64, j, taken))
+    has_left = s.compare("LT", i64, taken, lefts)
+    has_right = s.compare("LT", i64, s.sub(i64, j, taken), rights)
+    right_first = s.and_(i1, has_right, before(of_right, of_left))
+    chosen = s.select(s.and_(i1, has_left, s.not_(i1, right_first)), of_left, of_right)  # type: ignore[arg-type]
+    for i, value in enumerate(op.results):
+        em.remember(value, index, read(i, chosen))
+    return em.value(op.results[k], index)
 
 
 # ---- samples -----------------------------------------------------------------------------------------------------
@@ -131,3 +203,15 @@ def _top_k_samples(name: str) -> Iterable[Sample]:
         for shape, k in (((7,), 3), ((3, 37), 5), ((2, 4), 4), ((2, 3), 0)):
             yield Sample(name, f"{d}{list(shape)}-{k}", (data(d, shape, name),), {"k": k})
         yield Sample(name, f"{d}-corners", (corners(d),), {"k": 4})
+
+
+@samples("merge_runs")
+def _merge_samples(name: str) -> Iterable[Sample]:
+    for shape, axis, run in (((8,), 0, 2), ((3, 13), 1, 4), ((13, 3), 0, 8), ((2, 5), 1, 8), ((4, 7), 1, 1)):
+        keys = data(i32, shape, name) % 5
+        for at in range(0, shape[axis], run):
+            part = (slice(None),) * axis + (slice(at, at + run),)
+            keys[part] = np.sort(keys[part], axis)
+        attrs = {"dimension": axis, "run": run}
+        body = compare_body("LT", (i32, f32))
+        yield Sample(name, f"{list(shape)}{axis}-{run}", (keys, data(f32, shape, 2)), attrs, regions=(body,))

@@ -36,7 +36,10 @@ STORED_SPLAT_BYTES = 1024
 
 # Ops that loop over many operand elements for each result element.
 HEAVY = frozenset(
-    {"reduce", "reduce_window", "select_and_scatter", "dot_general", "convolution", "rng_bit_generator", "map"}
+    {
+        *("reduce", "reduce_window", "select_and_scatter", "dot_general", "convolution", "rng_bit_generator"),
+        *("map", "merge_runs"),
+    }
 )
 UPDATES = frozenset({"dynamic_update_slice", "scatter"})
 BOUNDARY = frozenset(
@@ -126,7 +129,7 @@ class _Fuser:
         if op.name in BOUNDARY:
             self.roots.update(r for r in op.results if not _inline_constant(r))
             return
-        if op.name == "rng_bit_generator":
+        if op.name in ("rng_bit_generator", "merge_runs"):
             self._make_root(op)
             return
         homes = self._homes_of(op)

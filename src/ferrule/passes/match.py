@@ -15,6 +15,7 @@ import numpy as np
 
 from ferrule.errors import Unsupported
 from ferrule.ir import Block, ConvDims, DotDims, DType, Op, Tensor, Type, Value, rewrite
+from ferrule.passes import device_sort
 from ferrule.passes.match_device import PRODUCTS, device_rule
 from ferrule.stablehlo.tables import TypedFloat, TypedInt
 from ferrule.targets.gpu import Gpu
@@ -28,8 +29,16 @@ def match(block: Block, machine: Machine | None = None) -> Block:
     """Replaces dots, convolutions, sorts, FFTs, factorizations and custom calls by library ops."""
 
     def rule(out: Block, op: Op, operands: list[Value]) -> Sequence[Value] | None:
-        if isinstance(machine, Gpu) and op.name in PRODUCTS:
-            return device_rule(out, op, operands, machine)
+        if isinstance(machine, Gpu):
+            match op.name:
+                case "sort":
+                    return device_sort.sort(out, op, operands)
+                case "top_k":
+                    return device_sort.top_k(out, op, operands)
+                case "reduce_window":
+                    return device_sort.running_total(out, op, operands, machine)
+            if op.name in PRODUCTS:
+                return device_rule(out, op, operands, machine)
         return MATCHERS[op.name](out, op, operands) if op.name in MATCHERS else None
 
     return rewrite(block, rule)
@@ -160,8 +169,10 @@ def _convolution(out: Block, op: Op, operands: list[Value]) -> Sequence[Value]:
     return [convolution_call(out, op, operands, "conv", op.result.type)]
 
 
-def convolution_call(out: Block, op: Op, operands: list[Value], target: str, type: Type) -> Value:
-    """The call of `target` for a convolution."""
+def convolution_call(
+    out: Block, op: Op, operands: list[Value], target: str, type: Type, reversal: tuple[int, ...] | None = None
+) -> Value:
+    """The call of `target` for a convolution; `reversal` stands for the op's own window_reversal."""
     dims: ConvDims = op.attrs["dimension_numbers"]
     rank = len(dims.input_spatial_dimensions)
     padding = op.attrs.get("padding") or ((0, 0),) * rank
@@ -170,7 +181,7 @@ def convolution_call(out: Block, op: Op, operands: list[Value], target: str, typ
         "padding": tuple(int(p) for pair in padding for p in pair),
         "lhs_dilation": tuple(op.attrs.get("lhs_dilation") or (1,) * rank),
         "rhs_dilation": tuple(op.attrs.get("rhs_dilation") or (1,) * rank),
-        "window_reversal": tuple(int(r) for r in op.attrs.get("window_reversal") or (0,) * rank),
+        "window_reversal": tuple(int(r) for r in reversal or op.attrs.get("window_reversal") or (0,) * rank),
         "feature_group_count": int(op.attrs.get("feature_group_count", 1)),
         "batch_group_count": int(op.attrs.get("batch_group_count", 1)),
         **{name: getattr(dims, name) for name in ConvDims.__dataclass_fields__},
