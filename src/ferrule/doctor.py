@@ -156,7 +156,7 @@ def _xpu_devices() -> Iterator[Finding]:
         facts += [f"{label} {about[key]}" for key, label in _FACTS.items() if about.get(key)]
         note = "; the SYCL CPU device: it stands in for a GPU" if about.get("stand_in") else ""
         yield Finding("fine", f"device {text}: {kind}, {', '.join(facts)}{note}")
-    yield Finding("fine", "on xpu, sorts, FFTs, factorizations and callbacks are calls on the host (docs/intel-gpu.md)")
+    yield Finding("fine", "on xpu, FFTs, factorizations and callbacks are calls on the host (docs/intel-gpu.md)")
 
 
 _FACTS = {"backend": "through", "driver_version": "driver", "formats": "formats", "core_count": "units"}

@@ -1,4 +1,4 @@
-"""docs/troubleshooting.md quotes real messages: each one is found in the source of whoever says it."""
+"""The pages about troubles quote real messages: each one is found in the source of whoever says it."""
 
 from __future__ import annotations
 
@@ -10,9 +10,15 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "troubleshooting.md"
+PAGES = [ROOT / "docs" / name for name in ("troubleshooting.md", "intel-gpu.md")]
 # Two literals that stand behind each other are one message.
 JOINT = re.compile(r'"\s*(?:\+\s*)?\n\s*(?:\+\s*)?[fr]*"')
+
+# What varies stands as an ellipsis, or as a name.
+VARYING = re.compile(
+    r"…|'ferrule'|\bxpu\b|'cuda'|libferrule\w*\.so|libze_\w+\.so\.1|/dev/dri/\w+|group render|intel-sycl-rt|"
+    r"the cuda \(NVIDIA GPU\) target"
+)
 
 
 def _text(files: list[Path]) -> str:
@@ -34,7 +40,8 @@ def jaxs() -> str:
 
 def quoted() -> list[str]:
     """The messages in the tables' first columns; the table of variables has none."""
-    cells = [line.split(" | ")[0] for line in PAGE.read_text().splitlines() if line.startswith("| ")]
+    pages = [page.read_text().partition("## When it does not work")[2] or page.read_text() for page in PAGES]
+    cells = [line.split(" | ")[0] for page in pages for line in page.splitlines() if line.startswith("| ")]
     found = [text for cell in cells for text in re.findall(r"`([^`]+)`", cell)]
     return [
         text for text in found if not re.match(r"FERRULE_|jax\.devices|ferrule doctor|No module named|[A-Z_]+$", text)
@@ -43,12 +50,14 @@ def quoted() -> list[str]:
 
 @pytest.mark.parametrize("message", quoted())
 def test_quoted_message_exists(message: str) -> None:
-    # What varies stands as an ellipsis or a name in quotes.
-    for part in re.split(r"…|'ferrule'|'xpu'|libferrule\.so|the xpu \(Intel GPU, SYCL\) target", message):
+    for part in VARYING.split(message):
+        r"…|'ferrule'|\bxpu\b|'cuda'|libferrule\w*\.so|libze_\w+\.so\.1|/dev/dri/\w+|group render|intel-sycl-rt|the cuda \(NVIDIA GPU\) target",
+        message,
+    ):
         words = part.strip(" ,;:'")
         assert len(words) < 4 or words in ours() or words in jaxs(), words
 
 
 def test_every_variable_exists() -> None:
-    for name in set(re.findall(r"FERRULE_[A-Z_]+", PAGE.read_text())):
+    for name in {name for page in PAGES for name in re.findall(r"FERRULE_[A-Z_]+", page.read_text())}:
         assert name in ours(), name
