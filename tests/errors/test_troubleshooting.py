@@ -51,9 +51,6 @@ def quoted() -> list[str]:
 @pytest.mark.parametrize("message", quoted())
 def test_quoted_message_exists(message: str) -> None:
     for part in VARYING.split(message):
-        r"…|'ferrule'|\bxpu\b|'cuda'|libferrule\w*\.so|libze_\w+\.so\.1|/dev/dri/\w+|group render|intel-sycl-rt|the cuda \(NVIDIA GPU\) target",
-        message,
-    ):
         words = part.strip(" ,;:'")
         assert len(words) < 4 or words in ours() or words in jaxs(), words
 
