@@ -1,7 +1,10 @@
 // Loading: what does not depend on the device in Init, what does in Prepare.
 #include "device_program.h"
 
+#include <cstdio>
 #include <cstring>
+#include <mutex>
+#include <set>
 #include <sstream>
 #include <variant>
 
@@ -17,6 +20,18 @@ bool IsElf(std::string_view object) {
   return object.starts_with(
       "\x7f"
       "ELF");
+}
+
+// Nothing leaves the device without a word; once per kind of call is enough.
+void SayHostCall(const std::string& target, const std::string& program) {
+  static std::mutex& mutex = *new std::mutex;
+  static auto& said = *new std::set<std::string>;
+  if (DebugLevel() < 1) return;
+  std::lock_guard lock(mutex);
+  if (!said.insert(target).second) return;
+  std::fprintf(stderr,
+               "ferrule: '%s' (first in `%s`) is not a kernel: it runs on the host, which waits for its operands\n",
+               target.c_str(), program.c_str());
 }
 
 // A call's attributes in the driver's form. Integers, lists of them, numbers and texts; the rest is for host calls.
@@ -139,6 +154,7 @@ Status DeviceProgram::PrepareCalls() {
       }
       auto prepared = PrepareHostCall(*call, name, compiler);
       if (!prepared.ok()) return prepared.status();
+      SayHostCall(call->desc.target, name);
       host_calls_.push_back(std::move(prepared.value()));
     }
   }

@@ -11,7 +11,7 @@ from pjrt_host import Host, PjrtError, Table
 from spirv_kernels import spirv, work
 
 from ferrule.ir.types import BY_NUMPY, Tensor
-from ferrule.program import ARENA, OUTPUT, PARAM, Case, Copy, Entry, Launch, Output, Param, Program, Slot, While
+from ferrule.program import ARENA, OUTPUT, PARAM, Call, Case, Copy, Entry, Launch, Output, Param, Program, Slot, While
 
 I32 = BY_NUMPY[np.dtype(np.int32)]
 
@@ -237,3 +237,28 @@ def test_independent_kernels_overlap(
     host.destroy(buffer)
     host("LoadedExecutable_Destroy", executable=executable)
     host.close()
+
+
+said: list[int] = []
+
+
+def test_calls_of_the_host_are_said(host: Host, monkeypatch: pytest.MonkeyPatch, capfd: Any) -> None:
+    """What is not a kernel runs on the host, on memory that it can touch; the log says so, once."""
+    monkeypatch.setenv("FERRULE_DEBUG", "1")
+    c64 = Tensor((8,), BY_NUMPY[np.dtype(np.complex64)])
+    program = Program(
+        name="transform",
+        target="xpu",
+        params=[Param(c64)],
+        outputs=[Output(c64)],
+        slots=[Slot(PARAM, 0, 64), Slot(OUTPUT, 0, 64)],
+        blocks=[[Call("fft", False, ((0, c64),), ((1, c64),), {"type": "FFT", "length": (8,)})]],
+        fingerprint="abc",
+    )
+    x = np.random.default_rng(1).standard_normal(16).astype(np.float32).view(np.complex64)
+    capfd.readouterr()
+    for _ in range(2):
+        (found,) = run(host, program, x)
+        np.testing.assert_allclose(found, np.fft.fft(x), rtol=1e-5, atol=1e-5)
+    said.append(capfd.readouterr().err.count("'fft' (first in `transform`) is not a kernel"))
+    assert sum(said) == 1  # in all rounds of this test together
