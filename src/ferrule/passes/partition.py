@@ -138,8 +138,9 @@ class _Partitioner:
 
     def suggested(self, value: Value) -> Tiling | None:
         """The tiling for an output that the program leaves open: the one of a constraint, or of the parts at hand."""
-        if value in self.hints:
-            return self.hints[value]
+        hint = self.hints.get(value)
+        if hint and not any(size % count for size, count in zip(value.shape, hint.counts, strict=True)):
+            return hint
         part = self.parts.get(self.env[value])
         return part[0] if part else None
 
