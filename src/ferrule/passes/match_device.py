@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from ferrule.ir import Block, Op, Tensor, Value
 from ferrule.ir import types as t
 from ferrule.ir.types import DType
+from ferrule.passes.device_conv import library_form
 from ferrule.targets.gpu import Gpu
 
 # Ops that are not made calls of the host's library.
@@ -30,8 +31,15 @@ def device_rule(out: Block, op: Op, operands: list[Value], machine: Gpu) -> Sequ
         return None
     operand_type, result_type = wanted
     reads = [_cast(out, v, operand_type, op) for v in operands]
-    make, target = (convolution_call, "dnnl.conv") if op.name == "convolution" else (product_call, "dnnl.matmul")
-    result = make(out, op, reads, target, Tensor(op.result.shape, result_type))
+    type = Tensor(op.result.shape, result_type)
+    if op.name == "convolution":
+        form = library_form(out, op, reads[1])
+        if form is None:
+            return None
+        kernel, reversal = form
+        result = convolution_call(out, op, [reads[0], kernel], "dnnl.conv", type, reversal)
+    else:
+        result = product_call(out, op, reads, "dnnl.matmul", type)
     return [_cast(out, result, op.result.dtype, op)]
 
 
