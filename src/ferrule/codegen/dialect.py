@@ -25,6 +25,8 @@ class Dialect:
     # Is there arithmetic on f64? Without, the device's own functions replace formulas that need it.
     has_f64 = True
 
+    # Do loops of known length test at the bottom? (Compilers that make vectors of work-items want that.)
+    bottom_tested = False
     # Do conversions of floats that are out of range, or NaN, saturate as LLVM says?
     saturates = True
 

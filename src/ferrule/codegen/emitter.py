@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,6 +25,9 @@ from ferrule.ir import Block, Op, Value, tensor
 from ferrule.ir.types import DType
 from ferrule.ops import OPS
 from ferrule.targets.machine import Machine
+
+if TYPE_CHECKING:
+    from ferrule.codegen.teams import Team
 
 Lanes = Any  # V, or a pair of V for complex types
 Key = tuple[Component, ...]
@@ -74,6 +77,7 @@ class Family:
     tile: Tile | None = None  # set while a square of elements is computed at once
     depth: int = 0  # how many scopes enclose what is emitted now
     group_size: int = 1  # on devices: work-items per group, set by the schedule
+    team: Team | None = None  # on devices: the work-items that do reductions together, while all of them come there
 
     def at(self, width: int) -> Emitter:
         """The emitter for this many lanes."""

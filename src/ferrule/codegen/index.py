@@ -60,6 +60,11 @@ def strides(shape: Sequence[int]) -> list[int]:
     return [prod(shape[d + 1 :]) for d in range(len(shape))]
 
 
+def _known_before(value: V, counter: str) -> bool:
+    """Is the value computed before the loop with this counter? Results are numbered in order."""
+    return value.ref[:2] != "%v" or int(value.ref[2:]) < int(counter[2:])
+
+
 class Indexer:
     """Emits index arithmetic for `width` lanes. Equal instructions are emitted once per scope."""
 
@@ -89,7 +94,54 @@ class Indexer:
         key = (opcode, a.ref, b.ref, a.type)
         if key not in self.known:
             self.known[key] = self.b.binary(opcode, a, b)
+            self.b.made[self.known[key].ref] = (opcode, a, b)
         return self.known[key]
+
+    def address(self, pointer: V, type: str, offset: V) -> V:
+        """An element's address. In a loop, what stays the same is added before the loop: compilers that make vectors
+        of work-items see that these read neighbours only when nothing else is added in between."""
+        b = self.b
+        if not b.loops or offset.ref[0] != "%":
+            return b.offset(pointer, type, offset)
+        counter = b.loops[-1].counter
+        still = moving = i64(0)
+        for term in self._terms(offset):
+            if self._depends(term, counter):
+                moving = self._add(moving, term)
+            elif term.ref[0] != "%" and still.ref[0] != "%":
+                still = i64(int(still.ref) + int(term.ref))
+            else:
+                still = self._sum(still, self._before(term, counter))
+        if not _known_before(pointer, counter) or still.ref == "0":
+            return b.offset(b.offset(pointer, type, moving), type, still)
+        # not "inbounds": what moves may be what brings it into the array
+        start = b.ahead(
+            lambda: b.emit(pointer.type, f"getelementptr {type}, {pointer}, {still}"), pointer.ref, type, still.ref
+        )
+        return b.offset(start, type, moving)
+
+    def _before(self, value: V, counter: str) -> V:
+        """A value that does not depend on the loop, computed before it."""
+        if _known_before(value, counter):
+            return value
+        opcode, a, c = self.b.made[value.ref]
+        x, y = self._before(a, counter), self._before(c, counter)
+        return self.b.ahead(lambda: self.b.binary(opcode, x, y), opcode, x.ref, y.ref)
+
+    def _sum(self, a: V, c: V) -> V:
+        """A sum before the loop."""
+        return c if a.ref == "0" else self.b.ahead(lambda: self.b.binary("add nsw", a, c), "add", a.ref, c.ref)
+
+    def _terms(self, value: V) -> list[V]:
+        opcode, a, b = self.b.made.get(value.ref, ("", value, value))
+        return [*self._terms(a), *self._terms(b)] if opcode == "add nsw" else [value]
+
+    def _depends(self, value: V, counter: str) -> bool:
+        """Does the value change in the loop, as far as can be seen?"""
+        if value.ref not in self.b.made:
+            return not _known_before(value, counter)
+        _, a, b = self.b.made[value.ref]
+        return self._depends(a, counter) or self._depends(b, counter)
 
     def _add(self, a: V, b: V) -> V:
         if a.ref[0] != "%" and b.ref[0] != "%" and a.type == "i64":

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ferrule.codegen.dialect import HOST, Dialect
@@ -40,6 +41,15 @@ def i64(value: int) -> V:
     return V("i64", str(value))
 
 
+@dataclass
+class Ahead:
+    """A loop that is being written: its counter, and the lines that go before it."""
+
+    counter: str
+    lines: list[str]
+    moved: dict[tuple[str, ...], V] = field(default_factory=dict)
+
+
 class Builder:
     """Writes one function. `declares` and `globals` collect what the module must hold besides it."""
 
@@ -61,6 +71,9 @@ class Builder:
         self.globals: dict[str, str] = {}
         self.local_bytes = 0  # of the memory that a group shares
         self._count = 0
+        # For addresses in loops: how integers were computed, and the loops around.
+        self.made: dict[str, tuple[str, V, V]] = {}
+        self.loops: list[Ahead] = []
 
     # --- instructions -------------------------------------------------------------------------------------------
     def emit(self, type: str, text: str) -> V:
@@ -147,6 +160,8 @@ class Builder:
 
         The test stands before the body, so an empty range returns `init`.
         """
+        if self.dialect.bottom_tested and begin.ref[0] != "%" and end.ref[0] != "%":
+            return self._repeat(int(begin.ref), int(end.ref), step, init, body, stem)
         head, inside, out = (self.label(f"{stem}.{part}") for part in ("head", "body", "exit"))
         entry = self.current
         self.do(f"br label %{head}")
@@ -166,6 +181,53 @@ class Builder:
             self.lines[at + n] = f"  {value.ref} = phi {value.type} [{old.ref}, %{entry}], [{now.ref}, %{back}]"
         self.start(out)
         return carried
+
+    def _repeat(
+        self,
+        begin: int,
+        end: int,
+        step: int,
+        init: Sequence[V],
+        body: Callable[[V, list[V]], Sequence[V]],
+        stem: str,
+    ) -> list[V]:
+        """A loop of known length with its test at the bottom."""
+        if begin >= end:
+            return list(init)
+        if begin + step >= end:
+            return list(body(i64(begin), list(init)))
+        inside, out = self.label(f"{stem}.body"), self.label(f"{stem}.exit")
+        entry, place, ahead = self.current, len(self.lines), list[str]()
+        self.lines.append("")
+        self.do(f"br label %{inside}")
+        self.start(inside)
+        at = len(self.lines)
+        index = self.emit("i64", "")
+        carried = [self.emit(v.type, "") for v in init]
+        self.loops.append(Ahead(index.ref, ahead))
+        new = list(body(index, list(carried)))
+        self.loops.pop()
+        self.lines[place] = "\n".join(ahead)
+        if not ahead:
+            self.lines[place] = "  ; no address is prepared for the loop"
+        following = self.emit("i64", f"add nuw nsw i64 {index.ref}, {step}")
+        more = self.compare("icmp slt", following, i64(end))
+        back = self.current
+        self.do(f"br i1 {more.ref}, label %{inside}, label %{out}")
+        self.lines[at] = f"  {index.ref} = phi i64 [{begin}, %{entry}], [{following.ref}, %{back}]"
+        for n, (value, old, now) in enumerate(zip(carried, init, new, strict=True), 1):
+            self.lines[at + n] = f"  {value.ref} = phi {value.type} [{old.ref}, %{entry}], [{now.ref}, %{back}]"
+        self.start(out)
+        return new
+
+    def ahead(self, emit: Callable[[], V], *key: str) -> V:
+        """Emits before the innermost loop, once for a key; the operands must be known there."""
+        loop = self.loops[-1]
+        if key not in loop.moved:
+            lines, self.lines = self.lines, loop.lines
+            loop.moved[key] = emit()
+            self.lines = lines
+        return loop.moved[key]
 
     def branch(
         self, cond: V, then: Callable[[], Sequence[V]], otherwise: Callable[[], Sequence[V]] | None = None

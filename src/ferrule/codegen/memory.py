@@ -67,7 +67,7 @@ def load(ix: Indexer, pointer: V, dtype: DType, offset: Index, mask: V | None = 
         place = offset.base
         if mask is not None:
             place = b.select(mask, place, V("i64", "0"))
-        address = b.offset(pointer, f"[{count} x {type}]" if count > 1 else type, place)
+        address = ix.address(pointer, f"[{count} x {type}]" if count > 1 else type, place)
         first = b.load(type, address, align)
         return [first] if count == 1 else [first, b.load(type, b.offset(address, type, V("i64", "1")), align)]
     lanes = vector(type, width)

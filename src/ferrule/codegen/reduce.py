@@ -9,7 +9,7 @@ it) and commutative, and a value to start all lanes with that may be combined in
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import groupby
 from math import prod
 from typing import Any
@@ -39,6 +39,13 @@ Combine = Callable[[Emitter, Sequence[Lanes], Sequence[Lanes]], list[Lanes]]
 def reduce_element(em: Emitter, op: Op, k: int, index: Key) -> Lanes:
     """The element rule of `reduce`; all results are computed at once."""
     fold = Fold(em, op)
+    if em.family.team is not None:
+        from ferrule.codegen.teams import reduce_by_team
+
+        results = reduce_by_team(em, op, index)
+        for value, lanes in zip(op.results, results, strict=True):
+            em.remember(value, index, lanes)
+        return results[k]
     alone = em.width == 1 and not em.family.machine.grouped
     results = fold.along_lanes(index) if alone and fold.lanes else fold.one_by_one(index)
     for value, lanes in zip(op.results, results, strict=True):
@@ -56,7 +63,7 @@ def runs_along_lanes(op: Op) -> bool:
         if d not in dims:
             break
         inner *= x.shape[d]
-    return inner >= LANES_FROM and _start(op) is not None
+    return inner >= LANES_FROM and start_values(op) is not None
 
 
 def combiner(body: Block, dtypes: Sequence[DType]) -> tuple[Combine, bool]:
@@ -101,6 +108,10 @@ class Fold:
 
     def inits(self, em: Emitter) -> list[Lanes]:
         return [self.read(em, self.count + i, ()) for i in range(self.count)]
+
+    def rebuild(self, flat: Sequence[V]) -> list[Lanes]:
+        """Carried values from their operands."""
+        return _rebuild(self.carried, flat)
 
     def finish(self, em: Emitter, values: list[Lanes]) -> list[Lanes]:
         return [em.s.round(self.dtypes[0], values[0])] if self.unrounded else values
@@ -152,10 +163,10 @@ class Fold:
         inner = sizes[-1]
         width = self.width(inner)
         wide = em.family.at(width)
-        start = _start(self.op)
+        start = start_values(self.op)
         assert start is not None
         begin = [wide.s.const(d, v) for d, v in zip(self.carried, start.values, strict=True)]
-        rebuild = partial(_rebuild, self.carried)
+        rebuild = self.rebuild
 
         def vectors(at: list[Component], carried: list[Lanes]) -> list[Lanes]:
             def step(i: V, flat: list[V]) -> list[V]:
@@ -236,7 +247,7 @@ class Start:
 
 
 @lru_cache(maxsize=256)
-def _start(op: Op) -> Start | None:
+def start_values(op: Op) -> Start | None:
     """None when lanes cannot be used."""
     body, count = op.regions[0], len(op.operands) // 2
     if (kind := monoid(body)) is not None:

@@ -25,6 +25,7 @@ class SpirV(GroupDialect):
     fma = "fma"
     wide_integers = False
     narrow_division = True
+    bottom_tested = True
     saturates = False  # conversions to unsigned integers give the largest for negative values
 
     def __init__(self, has_f64: bool = True) -> None:
