@@ -76,8 +76,8 @@ Status ImportPackage(const Api& api, const std::string& library) {
 }
 
 // Needs the GIL. Two threads may get here at once; ferrule.bridge.initialize may be called again.
-Status InitializeLocked(const Api& api) {
-  if (initialized.load()) return {};
+Status InitializeLocked(const Api& api, bool again = false) {
+  if (initialized.load() && !again) return {};
   std::string library = LibraryPath();
   FERRULE_RETURN_IF_ERROR(ImportPackage(api, library));
   auto result = python::Call(api, kModule, "initialize", {Text(api, library)});
@@ -143,9 +143,9 @@ struct Compilation {
 Status InitializePython() {
   auto api = python::Interpreter();
   if (!api.ok()) return api.status();
-  if (initialized.load()) return {};
   Gil gil(**api);
-  return InitializeLocked(**api);
+  // A framework that comes later than another user of the library in the process has its own wishes.
+  return InitializeLocked(**api, true);
 }
 
 Result<std::string> CompileInPython(std::string_view code, std::string_view format, std::string_view options,

@@ -148,3 +148,16 @@ def test_two_devices(python):
     )
     done = python(program, JAX_PLATFORMS="ferrule", FERRULE_NUM_DEVICES="2")
     assert done.stdout.strip() == "True [0.0, 2.0, 4.0, 6.0]", done.stderr
+
+
+def test_jax_comes_after_another_user_of_the_library(python) -> None:
+    """The library is loaded when JAX is imported but has not looked for its platforms: no failure, no rule is lost."""
+    program = f"""
+import jax, numpy
+from ferrule.client import Plugin
+assert len(Plugin({str(ferrule.library_path())!r}).client().devices) == 1
+print(jax.jit(lambda x: jax.scipy.special.erfc(x) * jax.pure_callback(numpy.cos, x, x))(numpy.float32(0.5)))
+"""
+    done = python(program, PJRT_NAMES_AND_LIBRARY_PATHS=f"ferrule:{ferrule.library_path()}", JAX_PLATFORMS="ferrule,cpu")
+    assert done.returncode == 0, done.stderr
+    assert abs(float(done.stdout) - 0.4795001 * 0.8775826) < 1e-6

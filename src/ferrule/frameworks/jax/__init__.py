@@ -91,10 +91,16 @@ def register_jax(
 
 
 def attach_listed(path: str) -> None:
-    """Attaches every platform name under which PJRT_NAMES_AND_LIBRARY_PATHS lists the library at `path`."""
+    """Attaches every platform name under which PJRT_NAMES_AND_LIBRARY_PATHS lists the library at `path`.
+
+    Names that JAX does not know yet are left: somebody else loaded the library before JAX looked for its platforms. JAX
+    will load it, too, and this is called again.
+    """
     from jax._src import xla_bridge
 
     for name, file in _listed().items():
+        if not xla_bridge.is_known_platform(name):
+            continue
         if file.endswith(".json"):
             file = xla_bridge._get_pjrt_plugin_config(file)[0]
         if os.path.realpath(file) == os.path.realpath(path):
