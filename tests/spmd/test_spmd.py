@@ -23,6 +23,8 @@ HERE = Path(__file__).parent
 # The environment of each target; JAX sees the platform `ferrule` in both.
 TARGETS = {
     "cpu": {"FERRULE_TARGET": "cpu", "FERRULE_NUM_DEVICES": "8"},
+    # JAX without Shardy says shardings in XLA's text.
+    "cpu-text": {"FERRULE_TARGET": "cpu", "FERRULE_NUM_DEVICES": "8", "JAX_USE_SHARDY_PARTITIONER": "0"},
     "xpu": {"FERRULE_TARGET": "xpu", "FERRULE_NUM_DEVICES": "4", "FERRULE_XPU_DEVICE": "cpu"},
 }
 

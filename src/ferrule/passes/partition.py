@@ -25,7 +25,7 @@ from ferrule.passes.connect import connect
 from ferrule.stablehlo.groups import Groups, padded
 from ferrule.stablehlo.layouts import asked_layout
 from ferrule.stablehlo.sdy import Axis, Mesh, Sharding, coordinate
-from ferrule.stablehlo.tiling import Tiling, of_sharding, of_text, whole
+from ferrule.stablehlo.tiling import Tiling, classes_of_text, of_sharding, of_text, whole
 
 # Ops whose results differ from run to run, and so from device to device.
 _DRAWN = {"rng"}
@@ -53,8 +53,6 @@ class _Partitioner:
         self.parts: dict[Value, tuple[Tiling, Value]] = {}
         # What the program's constraints say of values of the global program.
         self.hints: dict[Value, Tiling] = {}
-        # Without Shardy: what @Sharding says of a value of the global program.
-        self.texts: dict[Value, Tiling] = {}
 
     def run(self, propagate: tuple[bool, ...]) -> Module:
         main = self.module.main
@@ -108,7 +106,7 @@ class _Partitioner:
             if op.name == "sdy.manual_computation":
                 results = self.manual(op, operands, out, classes)
             elif op.name.startswith("ferrule.S"):
-                results = self.border(op, operands, out, classes)
+                results = self.border(op, operands, out)
             elif op.name == "partition_id":
                 results = [self.here]
             elif op.name in ("sdy.sharding_constraint", "sdy.reshard"):
@@ -230,22 +228,29 @@ class _Partitioner:
             return classes
         return np.arange(self.partitions)  # nothing goes in or out: every device is on its own
 
-    def border(self, op: Op, operands: list[Value], out: Block, classes: np.ndarray) -> Sequence[Value]:
+    def border(self, op: Op, operands: list[Value], out: Block) -> Sequence[Value]:
         """The form without Shardy: custom calls mark where whole values become parts and parts whole values."""
         text = str(op.attrs["sharding"])
         (value,) = operands
         what = f"the value at {op.name.removeprefix('ferrule.')}"
         if op.name == "ferrule.Sharding":
-            if "manual" not in text:
-                old = op.operands[0]
-                rank = len(old.shape)
-                self.texts[op.result] = of_text(text, rank, self.partitions, what)
+            if text != "{manual}":
+                self.hints[op.result] = of_text(text, len(value.shape), self.partitions, what)
             return operands
-        if op.name == "ferrule.SPMDFullToShardShape":
-            tiling = self.texts.get(op.operands[0]) or whole(len(value.shape), self.partitions)
-            return [self.cut(out, value, tiling, what, op.loc)]
-        tiling = of_text(text, len(value.shape), self.partitions, what)
-        return [self.gather(out, value, tiling, tensor(op.result), classes, op.loc)]
+        full = op.operands[0] if op.name == "ferrule.SPMDFullToShardShape" else op.result
+        if full is op.result:
+            tiling = of_text(text, len(value.shape), self.partitions, what)
+        else:
+            tiling = self.hints.get(full) or whole(len(value.shape), self.partitions)
+        part = value if full is op.result else self.cut(out, value, tiling, what, op.loc)
+        if tensor(part).shape != tiling.local(full.shape, what):
+            raise InvalidArgument(
+                f"{what} goes from {value.type} to {op.result.type}", where=op.loc, why=f"its sharding is {text}"
+            )
+        if full is not op.result:
+            return [part]
+        classes = classes_of_text(text, len(value.shape), self.partitions, what)
+        return [self.gather(out, part, tiling, tensor(full), classes, op.loc)]
 
     def once(self, op: Op, operands: list[Value], out: Block, classes: np.ndarray) -> Sequence[Value]:
         """A call that is to run on one device: the others wait for its results."""

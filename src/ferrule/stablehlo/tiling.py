@@ -144,11 +144,37 @@ def of_sharding(
 
 def of_text(text: str, rank: int, devices: int, what: str) -> Tiling:
     """The tiling that XLA's text describes: {devices=[2,1,4]<=[8] last_tile_dim_replicate}."""
+    if "maximal" in text:
+        raise Unsupported(f"{what} lives on one device of several ({text})", fix="replicate it or split it evenly")
+    found = _places(text, rank, devices, what)
+    if found is None:
+        return whole(rank, devices)
+    dims, index = found
+    return Tiling(dims[:rank], index[:, :rank], np.zeros(devices, np.int64))
+
+
+def classes_of_text(text: str, rank: int, devices: int, what: str) -> np.ndarray:
+    """A number for each device, equal for those between which the values of a text's sharding are split or copied.
+
+    They differ along what the text calls manual: {devices=[1,2,4]<=[8] last_tile_dims={manual}}.
+    """
+    number = np.zeros(devices, np.int64)
+    kinds = re.search(r"last_tile_dims=\{([^}]*)\}", text)
+    found = _places(text, rank, devices, what)
+    if kinds is None or found is None:
+        return number
+    dims, index = found
+    for at, kind in enumerate(kinds[1].split(",")):
+        if kind.strip() == "manual":
+            number = number * dims[rank + at] + index[:, rank + at]
+    return number
+
+
+def _places(text: str, rank: int, devices: int, what: str) -> tuple[tuple[int, ...], np.ndarray] | None:
+    """The grid of devices that a text describes, and where in it each device is; None without one."""
     found = re.search(r"devices=\[([\d,]+)\](?:<=\[([\d,]+)\](?:T\(([\d,]+)\))?|([\d,]+))", text)
     if found is None:
-        if "maximal" in text:
-            raise Unsupported(f"{what} lives on one device of several ({text})", fix="replicate it or split it evenly")
-        return whole(rank, devices)
+        return None
 
     def numbers(group: str) -> list[int]:
         return [int(n) for n in group.split(",")]
@@ -163,5 +189,4 @@ def of_text(text: str, rank: int, devices: int, what: str) -> Tiling:
         raise InvalidArgument(f"the sharding {text} of {what} does not fit {devices} devices and {rank} dimensions")
     position = np.empty(devices, np.int64)
     position[ids] = np.arange(devices)
-    index = np.stack(np.unravel_index(position, dims)[:rank], 1) if rank else np.zeros((devices, 0), np.int64)
-    return Tiling(tuple(dims[:rank]), index, np.zeros(devices, np.int64))
+    return tuple(dims), np.stack(np.unravel_index(position, dims), 1)
