@@ -1,10 +1,4 @@
 // Which devices there are, best first: GPUs of Level Zero, other GPUs, a CPU that stands in for one.
-#include <dirent.h>
-#include <dlfcn.h>
-#include <unistd.h>
-
-#include <cstdlib>
-#include <cstring>
 #include <sycl/ext/oneapi/experimental/device_architecture.hpp>
 
 #include "device.h"
@@ -110,54 +104,14 @@ void AddGpus(const sycl::platform& platform, bool tiles, Devices* all) {
   }
 }
 
-std::string RenderNodes() {
-  DIR* folder = opendir("/dev/dri");
-  if (!folder) return "the kernel shows no GPU (no /dev/dri: driver i915 or xe is missing, or a container hides it)";
-  int nodes = 0, usable = 0;
-  while (const dirent* entry = readdir(folder)) {
-    if (std::strncmp(entry->d_name, "renderD", 7) != 0) continue;
-    ++nodes;
-    usable += access((std::string("/dev/dri/") + entry->d_name).c_str(), R_OK | W_OK) == 0;
-  }
-  closedir(folder);
-  if (!nodes) return "the kernel shows no GPU (no /dev/dri/renderD*: driver i915 or xe is missing)";
-  if (!usable) {
-    return "/dev/dri has " + std::to_string(nodes) +
-           " render nodes, but this user may not open them (sudo usermod -aG render $USER, then log in again)";
-  }
-  return "/dev/dri has " + std::to_string(usable) + " usable render nodes";
-}
-
-std::string Library(const char* name, const char* missing) {
-  void* library = dlopen(name, RTLD_LAZY | RTLD_LOCAL);
-  return std::string(name) + (library ? " is there" : missing);
-}
-
-// What was looked for and what was found, when there is no device.
+// What SYCL shows, when there is no device. Which packages are missing is for others to say: they know where to look.
 std::string WhyNone(const std::string& error) {
-  std::string text = "no Intel GPU and no OpenCL CPU device. Looked through SYCL's platforms: ";
+  if (!error.empty()) return error;
   std::string platforms;
-  try {
-    for (const sycl::platform& platform : sycl::platform::get_platforms()) {
-      platforms += (platforms.empty() ? "" : ", ") + platform.get_info<sycl::info::platform::name>();
-    }
-  } catch (const sycl::exception& e) {
-    platforms = std::string("asking for them failed (") + e.what() + ")";
+  for (const sycl::platform& platform : sycl::platform::get_platforms()) {
+    platforms += (platforms.empty() ? "" : ", ") + platform.get_info<sycl::info::platform::name>();
   }
-  text += (platforms.empty() ? "none" : platforms) + ". " + (error.empty() ? "" : error + ". ");
-  text += "GPU: " + RenderNodes() + "; " +
-          Library("libze_loader.so.1", " is not installed (Level Zero: apt install libze1 libze-intel-gpu1)") + ". ";
-  const char* icds = std::getenv("OCL_ICD_FILENAMES");
-  text += "CPU: " + Library("libOpenCL.so.1", " is not loaded (pip install intel-opencl-rt)") +
-          "; OCL_ICD_FILENAMES is " +
-          (icds && *icds ? std::string("'") + icds + "'"
-                         : "not set (Ferrule sets it when intel-opencl-rt is installed: pip install intel-opencl-rt)");
-  if (const char* selector = std::getenv("ONEAPI_DEVICE_SELECTOR"); selector && *selector) {
-    text += std::string(". ONEAPI_DEVICE_SELECTOR='") + selector + "' hides all devices that do not match it";
-  }
-  // SYCL enumerates once in a process.
-  text += ". If this process used SYCL before Ferrule (dpctl, torch.xpu), import Ferrule first";
-  return text;
+  return "SYCL shows no Intel GPU and no OpenCL CPU device; its platforms: " + (platforms.empty() ? "none" : platforms);
 }
 
 Devices Enumerate(bool tiles) {

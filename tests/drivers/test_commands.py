@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -147,15 +151,17 @@ def test_a_join_waits_for_all(several):
 def test_independent_kernels_overlap_and_times_say_so(driver, monkeypatch):
     monkeypatch.setenv("FERRULE_DEBUG", "2")
     device = driver.open(len(driver.devices()) - 1)
-    kernel = device.kernel(device.load(spirv_kernels.spirv(spirv_kernels.work("work", 200000))), "work")
+    kernel = device.kernel(device.load(spirv_kernels.spirv(spirv_kernels.work("work", 1000000))), "work")
     parts = [device.put(np.zeros(1, np.float32)) for _ in range(2)]
-    events = [device.launch(kernel, 1, 1, [p]) for p in parts]
-    chained = device.launch(kernel, 1, 1, [parts[0]], events)
-    chained.wait()
-    (a, b), (c, d), (e, f) = (event.times() for event in (*events, chained))
-    assert a < b and c < d and max(b, d) <= e < f
-    if device.driver.devices()[-1].compute_units > 1:
-        assert max(a, c) < min(b, d)
+    overlapped = False
+    for _ in range(10):  # on a busy machine one of the two may start late
+        events = [device.launch(kernel, 1, 1, [p]) for p in parts]
+        chained = device.launch(kernel, 1, 1, [parts[0]], events)
+        chained.wait()
+        (a, b), (c, d), (e, f) = (event.times() for event in (*events, chained))
+        assert a < b and c < d and max(b, d) <= e < f
+        overlapped = overlapped or max(a, c) < min(b, d)
+    assert overlapped or driver.devices()[-1].compute_units == 1
     device.close()
 
 
@@ -189,3 +195,15 @@ def test_threads_wait_while_others_submit(device):
         for wait in waits:
             wait.result(timeout=60)
     device.free(data)
+
+
+def test_no_device_says_what_was_found(driver):
+    """In a process of its own, because SYCL enumerates once."""
+    script = "from driver_binding import Driver; d = Driver(); print(len(d.devices()), d.error())"
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path]),
+        "ONEAPI_DEVICE_SELECTOR": "level_zero:cpu",  # there is no such thing
+    }
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("0 ") and "no Intel GPU and no OpenCL CPU device" in done.stdout

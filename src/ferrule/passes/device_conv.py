@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import Any
 
 from ferrule.ir import Block, ConvDims, Op, Value
 
@@ -87,7 +88,7 @@ def _windows(op: Op, dims: ConvDims, rank: int) -> list[_Window]:
     image, kernel = op.operands
     ones = (1,) * rank
     padding = op.attrs.get("padding") or ((0, 0),) * rank
-    columns: Sequence[Sequence[int]] = (
+    columns: tuple[Sequence[Any], ...] = (
         *(
             [image.shape[d] for d in dims.input_spatial_dimensions],
             [kernel.shape[d] for d in dims.kernel_spatial_dimensions],
@@ -97,7 +98,7 @@ def _windows(op: Op, dims: ConvDims, rank: int) -> list[_Window]:
         *(op.attrs.get("lhs_dilation") or ones, op.attrs.get("rhs_dilation") or ones),
         op.attrs.get("window_reversal") or (0,) * rank,
     )
-    return [_Window(*map(int, row[:-1]), bool(row[-1])) for row in zip(*columns)]
+    return [_Window(*row) for row in zip(*columns)]
 
 
 def _is_reversed(kernel: Value, dims: Sequence[int]) -> bool:
