@@ -16,12 +16,13 @@ FAILED = ("fail", "crash", "timeout")
 
 @dataclass(frozen=True)
 class Entry:
-    """`tests` are patterns of `file.Class.test`; `modes` says where the failure shows: default, x64."""
+    """`tests` are patterns of `file.Class.test`; `modes` and `platforms` say where the failure shows."""
 
     tests: tuple[str, ...]
     reason: str
     why: str
     modes: tuple[str, ...] = ("default", "x64")
+    platforms: tuple[str, ...] = ("ferrule", "xpu")
 
     def covers(self, test: str) -> bool:
         return any(fnmatch.fnmatchcase(test, pattern) for pattern in self.tests)
@@ -31,23 +32,25 @@ def load(path: Path = FILE) -> list[Entry]:
     """The entries, in the order of the file. Raises ValueError where one is not well formed."""
     entries = []
     for number, raw in enumerate(tomllib.loads(path.read_text()).get("failure", []), 1):
-        unknown = set(raw) - {"tests", "reason", "why", "modes"}
+        unknown = set(raw) - {"tests", "reason", "why", "modes", "platforms"}
         if unknown or not raw.get("tests") or not raw.get("why") or raw.get("reason") not in REASONS:
             raise ValueError(f"{path.name}, failure {number}: needs tests, reason ({', '.join(REASONS)}) and why")
         modes = tuple(raw.get("modes", ("default", "x64")))
-        entries.append(Entry(tuple(raw["tests"]), raw["reason"], " ".join(raw["why"].split()), modes))
+        platforms = tuple(raw.get("platforms", ("ferrule", "xpu")))
+        entries.append(Entry(tuple(raw["tests"]), raw["reason"], " ".join(raw["why"].split()), modes, platforms))
     return entries
 
 
-def find(entries: Iterable[Entry], test: str, mode: str) -> Entry | None:
-    return next((entry for entry in entries if mode in entry.modes and entry.covers(test)), None)
+def find(entries: Iterable[Entry], test: str, mode: str, platform: str = "ferrule") -> Entry | None:
+    here = (entry for entry in entries if mode in entry.modes and platform in entry.platforms)
+    return next((entry for entry in here if entry.covers(test)), None)
 
 
-def faults(entries: list[Entry], outcomes: dict[str, str], mode: str) -> list[str]:
+def faults(entries: list[Entry], outcomes: dict[str, str], mode: str, platform: str = "ferrule") -> list[str]:
     """What the manifest and a run (`file.Class.test` → outcome) say differently, a line each."""
     found = []
     for test, outcome in sorted(outcomes.items()):
-        entry = find(entries, test, mode)
+        entry = find(entries, test, mode, platform)
         if outcome in FAILED and entry is None:
             found.append(f"{test}: {outcome}, and {FILE.name} does not know it")
         elif outcome == "pass" and entry is not None:

@@ -1,6 +1,6 @@
 """Conformance of a JAX platform or a PJRT library: one command per suite, and one that writes the published page.
 
-    python tests/conformance/run.py jax [--platform ferrule] [--files lax_test nn_test] [--all] [--x64]
+    python tests/conformance/run.py jax [--platform ferrule|xpu] [--files lax_test nn_test] [--all] [--x64]
     python tests/conformance/run.py primitives [--platform ferrule]
     python tests/conformance/run.py programs [--count 10000] [--seed 0]
     python tests/conformance/run.py surface [--library path/to/plugin.so]
@@ -146,13 +146,14 @@ def run_all(options: argparse.Namespace) -> int:
 def run_check(options: argparse.Namespace) -> int:
     entries = manifest.load()
     found = []
-    paths = options.results or sorted(RESULTS.glob("*-ferrule*.jsonl"))
+    paths = options.results or sorted(p for name in ("ferrule", "xpu") for p in RESULTS.glob(f"*-{name}*.jsonl"))
     if not paths:
         raise ValueError(f"no results in {RESULTS}: run `jax` or `primitives` first")
     for path in paths:
         results = runner.read(path)
         outcomes = {f"{file}.{test}": line["outcome"] for (file, test), line in results.outcomes.items()}
-        found += manifest.faults(entries, outcomes, "x64" if results.header["x64"] else "default")
+        mode = "x64" if results.header["x64"] else "default"
+        found += manifest.faults(entries, outcomes, mode, results.header["platform"])
     print("\n".join(found) or "The results and the known failures agree.")
     return int(bool(found))
 

@@ -147,3 +147,14 @@ def test_a_compile_leaves_nothing_to_collect(device: jax.Device) -> None:
     finally:
         gc.set_debug(debug)
         gc.garbage.clear()
+
+
+@pytest.mark.parametrize("dtype", [np.bool_, np.int16, np.float32])
+def test_scatter_of_windows_of_a_power_of_two(device: jax.Device, dtype: type) -> None:
+    """A loop's counter modulo 4 had two bits, and the code for devices did not keep it to them."""
+    updates = np.arange(48).reshape(6, 4, 2).astype(dtype)
+    start, rows = np.ones((5, 4, 2), dtype), np.array([0, 2, 1, 9, 3, 4])
+    got = jax.jit(lambda x, i, u: x.at[i].set(u, mode="drop"))(start, rows, updates)
+    want = start.copy()
+    want[[0, 2, 1, 3, 4]] = updates[[0, 1, 2, 4, 5]]
+    np.testing.assert_array_equal(got, want)
