@@ -49,6 +49,13 @@ def test_sample(tmp_path: Path) -> None:
     assert result["share_of_open_elements"] < 0.05
 
 
+def test_sample_on_xpu(tmp_path: Path, xpu: None) -> None:
+    summary = tmp_path / "summary.json"
+    ran = _command("--count", "60", "--seed", "1000", "--jobs", "2", "--target", "xpu", "--json", str(summary))
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert json.loads(summary.read_text())["states"]["ok"] >= 59
+
+
 @pytest.mark.parametrize("profile", ["large", "odd"])
 def test_sample_of_others(profile: str) -> None:
     ran = _command("--count", "24", "--seed", "1000000", "--profile", profile)

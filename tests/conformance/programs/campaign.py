@@ -30,6 +30,7 @@ def main(arguments: list[str] | None = None, description: str | None = None) -> 
     parser.add_argument("--seed", type=int, default=0, help="the first seed (default 0)")
     parser.add_argument("--profile", choices=PROFILES, default="plain", help="what is drawn (default plain)")
     parser.add_argument("--library", help="a PJRT library (default: libferrule.so)")
+    parser.add_argument("--target", default="", help="the client's target: cpu, xpu (default: the library chooses)")
     parser.add_argument("--jobs", type=int, default=2, help="processes (default 2)")
     parser.add_argument("--resume", type=Path, help="a file of results: seeds that went well there are not run again")
     parser.add_argument("--limit", type=float, default=60.0, help="seconds for one program (default 60)")
@@ -102,7 +103,7 @@ def _spread(seeds: list[int], options: argparse.Namespace) -> Iterable[dict[str,
 
 
 def _job(seeds: list[int], options: argparse.Namespace, write: int) -> None:
-    bench = Bench(options.library, options.limit)
+    bench = Bench(options.library, options.limit, options.target)
     status = 1
     try:
         with os.fdopen(write, "w") as out:
@@ -160,7 +161,7 @@ def _print(summary: dict[str, Any]) -> None:
 
 
 def _files(options: argparse.Namespace) -> int:
-    bench = Bench(options.library, options.limit)
+    bench = Bench(options.library, options.limit, options.target)
     worst = 0
     for path in options.file:
         record, _ = bench.run(load(path))
@@ -173,7 +174,7 @@ def _files(options: argparse.Namespace) -> int:
 def _shrink(records: list[dict[str, Any]], options: argparse.Namespace) -> None:
     from shrink import shrink
 
-    bench = Bench(options.library, options.limit)
+    bench = Bench(options.library, options.limit, options.target)
     for entry in records:
         record, case = bench.run((entry["seed"], options.profile))
         if case is None or record.state not in FINDINGS:

@@ -13,13 +13,13 @@ from workers import Serve, Worker
 UNSUPPORTED = "UNIMPLEMENTED"
 
 
-def library(path: str | Path, limit: float = 60.0) -> Worker:
-    """A PJRT library: (portable artifact, inputs) → results."""
+def library(path: str | Path, limit: float = 60.0, target: str = "") -> Worker:
+    """A PJRT library: (portable artifact, inputs) → results. `target`: Ferrule's option of the client."""
 
     def start() -> Serve:
         from ferrule.client import Plugin
 
-        client = Plugin(path).client()
+        client = Plugin(path).client(**({"target": target} if target else {}))
 
         def run(request: tuple[bytes, list[np.ndarray]]) -> list[np.ndarray]:
             code, inputs = request

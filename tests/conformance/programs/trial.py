@@ -43,9 +43,9 @@ FINDINGS = ("wrong", "crash", "timeout", "error")
 class Bench:
     """The processes of one job."""
 
-    def __init__(self, path: str | Path, limit: float = 60.0) -> None:
+    def __init__(self, path: str | Path, limit: float = 60.0, target: str = "") -> None:
         self.prepare = preparer()
-        self.subject = library(path, limit)
+        self.subject = library(path, limit, target)
         self.truth = interpreter()
         self.second = xla()
 
