@@ -35,3 +35,17 @@ def test_unknown_device(capsys):
     assert main(["compile", str(EXAMPLE), "--target", "xpu:voodoo"]) == 1
     said = capsys.readouterr().err
     assert "no device 'voodoo'" in said and "pvc" in said
+
+
+def test_a_device_that_lacks_f64(tmp_path, capsys):
+    """An error that names what is missing; nothing is computed in another format silently."""
+    program = tmp_path / "f64.mlir"
+    program.write_text(
+        "module @m { func.func public @main(%x: tensor<8xf64>) -> tensor<8xf64> {\n"
+        "  %y = stablehlo.add %x, %x : tensor<8xf64>\n  return %y : tensor<8xf64>\n} }\n"
+    )
+    assert main(["compile", str(program), "--target", "xpu:pvc"]) == 0
+    capsys.readouterr()
+    assert main(["compile", str(program), "--target", "xpu:dg2"]) == 1
+    said = capsys.readouterr().err
+    assert "f64" in said and "Traceback" not in said
