@@ -77,7 +77,7 @@ def compile_module(module: Module, settings: CompileOptions, trace: Trace, machi
     main = module.main
     graph = trace.stage("simplify", lambda: simplify(main.body))
     graph = trace.stage("match", lambda: simplify(match(graph, machine)))
-    graph = trace.stage("expand", lambda: expand(graph))
+    graph = trace.stage("expand", lambda: expand(graph, machine))
     graph = trace.stage("fuse", lambda: fuse(graph))
     program = describe(module, main, settings)
     plan = trace.stage("allocate", lambda: allocate(graph, [p.alias for p in program.params]))

@@ -58,7 +58,7 @@ def mul(s: Scalars, a: Pair, b: Pair) -> Pair:
 
 def div(s: Scalars, a: Pair, b: Pair) -> Pair:
     p, q = nums(s, a), nums(s, b)
-    if p[0].base == "double":
+    if p[0].base == "double" or not s.b.dialect.has_f64:
         return pair(divide(p, q))
     re, im = divide((p[0].f64(), p[1].f64()), (q[0].f64(), q[1].f64()))
     return re.f32().v, im.f32().v
@@ -82,14 +82,15 @@ def divide(a: Z, b: Z) -> Z:
 def magnitude(z: Z) -> Num:
     """|z| without overflow or underflow on the way; infinite if a part is."""
     x, y = abs(z[0]), abs(z[1])
-    if x.base == "float":
+    if x.base == "float" and x.b.dialect.has_f64:
         wide, tall = x.f64(), y.f64()
         size = (wide * wide + tall * tall).intrinsic("sqrt").f32()
     else:
         # Scaled by powers of two, so that the squares stay in range.
-        huge, tiny = (x > 2.0**500) | (y > 2.0**500), (x < 2.0**-500) & (y < 2.0**-500)
-        up = huge.where(2.0**-600, tiny.where(2.0**600, 1.0, x))
-        size = length(x * up, y * up) * huge.where(2.0**600, tiny.where(2.0**-600, 1.0, x))
+        edge, scale = (2.0**500, 2.0**600) if x.base == "double" else (2.0**60, 2.0**80)
+        huge, tiny = (x > edge) | (y > edge), (x < 1 / edge) & (y < 1 / edge)
+        up = huge.where(1 / scale, tiny.where(scale, 1.0, x))
+        size = length(x * up, y * up) * huge.where(scale, tiny.where(1 / scale, 1.0, x))
     infinite = x.eq(float("inf")) | y.eq(float("inf"))
     return infinite.where(float("inf"), size)
 

@@ -137,6 +137,8 @@ def to_float(source: DType, target: DType, x: Num) -> Num:
         return x.cast(code, "double" if target.bits == 64 else "float")
     if source.bits <= 16:
         return x.cast(code, "float")
+    if not x.b.dialect.has_f64:
+        return _odd_float(source, x)
     if source.bits == 64:
         # f64 holds 53 bits: for large values the lowest twelve become one bit that says whether any was set.
         sticky = (x & 0xFFF).ne(0).where(0x800, 0, x)
@@ -144,6 +146,21 @@ def to_float(source: DType, target: DType, x: Num) -> Num:
         size = (x < 0).where(-x, x) if source.kind == "int" else x
         x = size.above((1 << 53) - 1).where(short, x)
     return x.cast(code, "double")
+
+
+def _odd_float(source: DType, x: Num) -> Num:
+    """An f32 that holds the first 24 bits of an integer, the last of them set if any bit below was: rounded to odd."""
+    negative = x < 0 if source.kind == "int" else x.ne(x)
+    size = negative.where(-x, x)
+    name = f"llvm.ctlz.{suffix(x.v.type)}"
+    x.b.declares[name] = f"declare {x.v.type} @{name}({x.v.type}, i1)"
+    zeros = Num(x.b, x.b.emit(x.v.type, f"call {x.v.type} @{name}({size.v}, i1 false)"))
+    excess = x.const(x.bits - 24) - zeros
+    drop = (excess < 0).where(0, excess)
+    kept = size.lshr(drop)
+    odd = (kept << drop).ne(size).where(1, 0, x)
+    value = ((kept | odd) << drop).cast("uitofp", "float")
+    return negative.where(-value, value)
 
 
 def _saturated(target: DType, bits: int, x: Num) -> Num:

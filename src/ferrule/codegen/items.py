@@ -34,22 +34,60 @@ def each(family: Family, sizes: Sequence[int], width: int, body: Callable[[Emitt
     b = family.b
     assert sizes[-1] % width == 0
     spaces = [*sizes[:-1], sizes[-1] // width]
-    items = prod(spaces)
-    size = family.group_size = group_size(family, items)
     em = family.at(width)
 
-    def one(id: Index) -> list[V]:
+    def one(outer: Sequence[Component], inner: Component) -> list[V]:
         with em.scope():
-            *outer, inner = em.ix.split(id, spaces)
             if width > 1:
-                first = em.ix.mul(inner, width)
-                inner = Index(first.base, 1, 0, sizes[-1], width)
+                inner = Index(em.ix.mul(inner, width).base, 1, 0, sizes[-1], width)
             body(em, (*outer, inner))
         return []
 
-    id = dialect(family).global_id(b) if items > 1 else i64(0)
+    row = row_size(family, spaces)
+    if row:
+        return _by_rows(family, spaces, row, one)
+    items = prod(spaces)
+    size = family.group_size = group_size(family, items)
+    id = Index(dialect(family).global_id(b) if items > 1 else i64(0), 0, 0, items)
+
+    def found() -> list[V]:
+        *outer, inner = em.ix.split(id, spaces)  # parts stay parts: they may join again
+        return one(outer, inner)
+
     if items % size == 0:
-        one(Index(id, 0, 0, items))
+        found()
     else:
-        b.branch(b.compare("icmp slt", id, i64(items)), lambda: one(Index(id, 0, 0, items)))
+        b.branch(b.compare("icmp slt", id.base, i64(items)), found)
     return items
+
+
+def row_size(family: Family, spaces: Sequence[int]) -> int:
+    """The size of groups that each lie in one row of a space; 0 when rows are too short for that.
+
+    The index then takes no division in each work-item, and the device's compiler sees what is the same in a group.
+    """
+    inner = spaces[-1]
+    if len(spaces) == 1 or inner < 64:
+        return 0
+    limit = min(GROUP, family.machine.group_size)  # type: ignore[attr-defined]
+    sizes = [s for s in (256, 128, 64, 32) if s <= limit]
+    best = min(sizes, key=lambda s: (-(-inner // s) * s, -s), default=0)
+    return best if best and -(-inner // best) * best <= inner * 1.125 else 0
+
+
+def _by_rows(
+    family: Family, spaces: Sequence[int], size: int, one: Callable[[Sequence[Component], Component], list[V]]
+) -> int:
+    ix, b, inner = family.at(1).ix, family.b, spaces[-1]
+    family.group_size = size
+    pieces = -(-inner // size)
+    group = Index(dialect(family).group_id(b), 0, 0, prod(spaces[:-1]) * pieces)
+    row, piece = ix.divmod(group, pieces)
+    outer = [ix.force(c) for c in ix.split(row, spaces[:-1])]
+    local = Index(dialect(family).local_id(b), 0, 0, size)
+    place = ix.add(ix.mul(piece, size), local)._replace(high=inner)
+    if inner % size == 0:
+        one(outer, place)
+    else:
+        b.branch(b.compare("icmp slt", place.base, i64(inner)), lambda: one(outer, place))
+    return prod(spaces[:-1]) * pieces * size

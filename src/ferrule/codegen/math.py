@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ferrule.codegen import complexes, integers, math_complex, math_f32, math_f64
+from ferrule.codegen import complexes, integers, math_complex, math_f32, math_f64, math_narrow
 from ferrule.codegen.lanes import Num
 from ferrule.codegen.libm import LIBM, call_libm
 from ferrule.codegen.llvm import V
@@ -18,7 +18,9 @@ from ferrule.errors import Internal
 from ferrule.ir.types import DType
 
 
-def _formula(name: str, dtype: DType) -> Callable[..., Num]:
+def _formula(name: str, dtype: DType, has_f64: bool) -> Callable[..., Num]:
+    if not has_f64 and dtype.bits < 64 and name in math_narrow.FORMULAS:
+        return math_narrow.FORMULAS[name]
     table = math_f64.FORMULAS if dtype.bits == 64 else math_f32.FORMULAS
     if name in table:
         return table[name]
@@ -31,7 +33,7 @@ def unary(name: str, s: Scalars, dtype: DType, x: Lane) -> Lane:
     """The function StableHLO calls `name` of one operand."""
     if not isinstance(x, V):
         return complexes.pair(math_complex.apply(name, complexes.nums(s, x)))
-    return s.round(dtype, _formula(name, dtype)(s.num(x)).v)
+    return s.round(dtype, _formula(name, dtype, s.b.dialect.has_f64)(s.num(x)).v)
 
 
 def binary(name: str, s: Scalars, dtype: DType, x: Lane, y: Lane) -> Lane:
@@ -44,7 +46,7 @@ def binary(name: str, s: Scalars, dtype: DType, x: Lane, y: Lane) -> Lane:
         return integers.power(dtype, s.num(x), s.num(y)).v
     if name == "next_after":
         return _next_after(s, dtype, x, y)
-    return s.round(dtype, _formula(name, dtype)(s.num(x), s.num(y)).v)
+    return s.round(dtype, _formula(name, dtype, s.b.dialect.has_f64)(s.num(x), s.num(y)).v)
 
 
 def _next_after(s: Scalars, dtype: DType, a: V, b: V) -> Lane:

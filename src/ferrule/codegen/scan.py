@@ -59,7 +59,7 @@ def emit(family: Family, block: Block, outputs: Sequence[V], begin: V, end: V, n
     combine, carried = combiner(body, dtypes)[0], list(dtypes)
     exact = monoid(body) in ("add", "multiply") and dtypes[0].is_float and dtypes[0].bits < 64
     if exact:  # a running total in the next wider type: its error does not grow with the length
-        carried = [f64 if dtypes[0] == f32 else f32]
+        carried = [f64 if dtypes[0] == f32 and family.b.dialect.has_f64 else f32]
     wide = carried[0]
     inner, outer = prod(shape[axis + 1 :]), prod(shape[:axis])
 

@@ -16,6 +16,7 @@ from ferrule.ir import Block, Op, Tensor, Value, rewrite
 from ferrule.ir import types as t
 from ferrule.passes.draw import draw
 from ferrule.passes.simplify import splat
+from ferrule.targets.machine import Machine
 
 # Smaller results are cheaper as one kernel that selects per element.
 PARTS_FROM = 2048
@@ -23,21 +24,24 @@ PARTS_FROM = 2048
 SPLIT_FROM = 65536
 FEW = 64
 STAGE = 64
+# On a device: the elements that a group of work-items, and those that one work-item by itself, should combine. More
+# leave too few groups for its units.
+TEAM_ELEMENTS, ITEM_ELEMENTS = 16384, 64
 
 
-def expand(block: Block) -> Block:
+def expand(block: Block, machine: Machine | None = None) -> Block:
     """Returns the block with large concatenations, paddings and narrow reductions rewritten."""
-    return rewrite(block, _rule)
+    return rewrite(block, lambda out, op, operands: _rule(out, op, operands, machine))
 
 
-def _rule(out: Block, op: Op, operands: list[Value]) -> Sequence[Value] | None:
+def _rule(out: Block, op: Op, operands: list[Value], machine: Machine | None) -> Sequence[Value] | None:
     match op.name:
         case "concatenate":
             return _concatenate(out, op, operands)
         case "pad":
             return _pad(out, op, operands)
         case "reduce":
-            return _split_reduction(out, op, operands)
+            return _split_reduction(out, op, operands, machine)
         case "rng":
             return draw(out, op, operands)
     return None
@@ -76,19 +80,30 @@ def _pad(out: Block, op: Op, operands: list[Value]) -> Sequence[Value] | None:
     return [_write(out, whole, source, low, op)]
 
 
-def _split_reduction(out: Block, op: Op, operands: list[Value]) -> Sequence[Value] | None:
+def _stages(op: Op, results: int, reduced: int, machine: Machine | None) -> int:
+    """How many parts a reduction is to be made in; 0 when in one."""
+    if machine is None or not machine.grouped:
+        return STAGE if results <= FEW and reduced >= SPLIT_FROM else 0
+    inner = len(op.operands[0].shape) - 1 in op.attrs["dimensions"]
+    if inner:
+        return reduced // TEAM_ELEMENTS if reduced >= 4 * TEAM_ELEMENTS else 0
+    return reduced // ITEM_ELEMENTS if reduced >= 4 * ITEM_ELEMENTS else 0
+
+
+def _split_reduction(out: Block, op: Op, operands: list[Value], machine: Machine | None) -> Sequence[Value] | None:
     """reduce over n elements = reduce over STAGE rows of (reduce over n / STAGE elements)."""
     count = len(operands) // 2
     inputs, inits = operands[:count], operands[count:]
     results = op.results[0].type.size  # type: ignore[union-attr]
     reduced = inputs[0].type.size // max(1, results)  # type: ignore[union-attr]
-    if results > FEW or reduced < SPLIT_FROM or count != 1 or not starts_with_identity(op.regions[0], inits[0]):
+    wanted = _stages(op, results, reduced, machine)
+    if not wanted or count != 1 or not starts_with_identity(op.regions[0], inits[0]):
         return None
     dims = tuple(op.attrs["dimensions"])
     # Split the outermost reduced dimension that divides well; the rows then are contiguous pieces of memory.
     shape = inputs[0].shape
     for dim in sorted(dims):
-        stage = next((s for s in range(min(2 * STAGE, shape[dim]), 3, -1) if shape[dim] % s == 0), 0)
+        stage = next((s for s in range(min(2 * wanted, shape[dim]), 3, -1) if shape[dim] % s == 0), 0)
         if stage >= 4:
             break
     else:
