@@ -88,14 +88,9 @@ void DnnlCheck(int status, const char* what) {
 
 DnnlOwner DnnlTensor::Desc() const {
   const Dnnl& dnnl = Dnnl::Get();
-  // The stride of a dimension of size 1 means nothing, but oneDNN chooses kernels by it.
-  std::vector<int64_t> steps = strides;
-  for (size_t d = dims.size(); d-- > 0;) {
-    if (dims[d] == 1) steps[d] = d + 1 < dims.size() ? dims[d + 1] * steps[d + 1] : 1;
-  }
   DnnlObject desc = nullptr;
-  DnnlCheck(dnnl.memory_desc_create_with_strides(&desc, static_cast<int>(dims.size()), dims.data(), type, steps.data()),
-            "describe a tensor");
+  int rank = static_cast<int>(dims.size());
+  DnnlCheck(dnnl.memory_desc_create_with_strides(&desc, rank, dims.data(), type, strides.data()), "describe a tensor");
   return {desc, dnnl.memory_desc_destroy};
 }
 

@@ -92,25 +92,34 @@ class DnnlCall : public FerruleCall {
 // The name of the implementation that oneDNN chose.
 std::string Implementation(DnnlObject desc);
 
-// What `describe(widened)` gives: a primitive for the given types, or, where the processor has no good one for short
-// floats, one that works in f32; the reorders around it convert.
-template <class Describe>
-DnnlOwner DescribeOrWiden(bool short_floats, Describe describe) {
-  if (!short_floats) return describe(false);
-  DnnlOwner plain;
-  try {
-    plain = describe(false);
-    if (Implementation(plain.get()).rfind("ref", 0) != 0) return plain;
-  } catch (const Error& e) {
-    if (e.code != kUnimplemented) throw;
+// Of several descriptions that all would do, the first that is more than oneDNN's reference implementation, which is a
+// thousand times slower than the others.
+class Choice {
+ public:
+  // `describe` gives a primitive's description or throws kUnimplemented; it is asked only if none before was good.
+  template <class Describe>
+  void Try(Describe describe) {
+    if (good_) return;
+    try {
+      DnnlOwner made = describe();
+      good_ = Implementation(made.get()).rfind("ref", 0) != 0;
+      if (good_ || !chosen_) chosen_ = std::move(made);
+    } catch (const Error& e) {
+      if (e.code != kUnimplemented) throw;
+      refusal_ = e;
+    }
   }
-  try {
-    return describe(true);
-  } catch (const Error& e) {
-    if (e.code != kUnimplemented || !plain) throw;
+  DnnlOwner Take() {
+    if (!chosen_) throw refusal_;
+    return std::move(chosen_);
   }
-  return plain;
-}
+
+ private:
+  DnnlOwner chosen_;
+  Error refusal_;
+  bool good_ = false;
+};
+
 inline bool IsShortFloat(int type) { return type == Dnnl::kF16 || type == Dnnl::kBF16; }
 
 }  // namespace ferrule_sycl

@@ -196,11 +196,11 @@ bool Describe(const Conv& c, Kind kind, Problem* p) {
   return fits;
 }
 
-// `narrow_type` is the operands' type.
-DnnlOwner MakeDesc(DnnlObject engine, int narrow_type, Kind kind, const Problem& p, DnnlObject options) {
+// `narrow_type` is the operands' type; `own_layouts` leaves the images' layout to oneDNN.
+DnnlOwner MakeDesc(DnnlObject engine, int narrow_type, Kind kind, const Problem& p, bool own_layouts,
+                   DnnlObject options) {
   const Dnnl& dnnl = Dnnl::Get();
-  // oneDNN's kernels take the images as they are when channels are innermost; weights always go to its own layout.
-  auto image = [&](const DnnlTensor& t) { return p.ChannelsLast() ? t.Desc() : t.AnyDesc(); };
+  auto image = [&](const DnnlTensor& t) { return own_layouts ? t.AnyDesc() : t.Desc(); };
   DnnlOwner source = image(p.source), weights = p.weights.AnyDesc(), destination = image(p.destination);
   DnnlObject made = nullptr;
   const int64_t *strides = p.strides.data(), *dilations = p.dilations.data();
@@ -256,12 +256,20 @@ std::unique_ptr<FerruleCall> PrepareConv(FerruleDevice* device, const FerruleCal
   Epilogue epilogue(desc, p.destination, 1);
   if (kind != Kind::kForward && !epilogue.empty()) CannotDo("backward convolution with an epilogue");
   DnnlOwner options = epilogue.Attributes();
-  DnnlOwner owner = DescribeOrWiden(IsShortFloat(conv.input_type), [&](bool widened) {
-    Problem inside = p;
-    if (widened) inside.source.type = inside.weights.type = inside.destination.type = Dnnl::kF32;
-    return MakeDesc(DnnlQueue::Of(device).engine.get(), widened ? Dnnl::kF32 : conv.kernel_type, kind, inside,
-                    options.get());
-  });
+  // oneDNN's kernels take the images as they are when channels are innermost; weights always go to its own layout.
+  Choice choice;
+  for (bool widened : {false, true}) {
+    for (bool own_layouts : {false, true}) {
+      if ((widened && !IsShortFloat(conv.input_type)) || (!own_layouts && !p.ChannelsLast())) continue;
+      choice.Try([&] {
+        Problem inside = p;
+        if (widened) inside.source.type = inside.weights.type = inside.destination.type = Dnnl::kF32;
+        return MakeDesc(DnnlQueue::Of(device).engine.get(), widened ? Dnnl::kF32 : conv.kernel_type, kind, inside,
+                        own_layouts, options.get());
+      });
+    }
+  }
+  DnnlOwner owner = choice.Take();
   switch (kind) {
     case Kind::kForward:
       call->Add(std::move(owner),

@@ -44,6 +44,11 @@ std::unique_ptr<FerruleCall> PrepareMatmul(FerruleDevice* device, const FerruleC
     if (batch > 1) made.Add(batch, strides[0]);
     made.Add(rows, strides[1]);
     made.Add(columns, strides[2]);
+    // The stride of a dimension of size 1 means nothing, but oneDNN chooses kernels by it.
+    for (size_t i = made.dims.size(); i-- > 0;) {
+      bool last = i + 1 == made.dims.size();
+      if (made.dims[i] == 1) made.strides[i] = last ? 1 : made.dims[i + 1] * made.strides[i + 1];
+    }
     return made;
   };
   DnnlTensor a = tensor(desc.operands[0], m, k, as), b = tensor(desc.operands[1], k, n, bs);
@@ -53,7 +58,7 @@ std::unique_ptr<FerruleCall> PrepareMatmul(FerruleDevice* device, const FerruleC
   Epilogue epilogue(desc, d, d.dims.size() - 1);
   const Dnnl& dnnl = Dnnl::Get();
   DnnlOwner options = epilogue.Attributes();
-  DnnlOwner owner = DescribeOrWiden(IsShortFloat(a.type), [&](bool widened) {
+  auto describe = [&](bool widened) {
     auto desc_of = [&](const DnnlTensor& t) {
       return widened ? DnnlTensor{Dnnl::kF32, t.dims, RowMajor(t.dims)}.Desc() : t.Desc();
     };
@@ -63,7 +68,11 @@ std::unique_ptr<FerruleCall> PrepareMatmul(FerruleDevice* device, const FerruleC
                                                 nullptr, d_md.get(), options.get()),
               "do this product");
     return DnnlOwner(made, dnnl.primitive_desc_destroy);
-  });
+  };
+  Choice choice;
+  choice.Try([&] { return describe(false); });
+  if (IsShortFloat(a.type)) choice.Try([&] { return describe(true); });
+  DnnlOwner owner = choice.Take();
   if (d.type == Dnnl::kS32 && !EightBitsAreExact(*device)) {
     while (Implementation(owner.get()).rfind("ref", 0) != 0) {
       DnnlCheck(dnnl.primitive_desc_next_impl(owner.get()), "multiply 8-bit integers exactly on this processor");
