@@ -249,9 +249,10 @@ def _publish(em: Emitter, fold: Fold, values: list[Lanes], team: Team, size: int
     places = [dialect(em.family).shared(em.b, memory_type(d), n) for d, n in zip(fold.carried, words, strict=True)]
 
     def write() -> list[V]:
-        own = em.ix.add(em.ix.mul(team.number, size), team.lane)._replace(low=0, high=items)
-        for place, dtype, lanes in zip(places, fold.carried, values, strict=True):
-            em.store(place, dtype, own, lanes)
+        with em.scope():
+            own = em.ix.add(em.ix.mul(team.number, size), team.lane)._replace(low=0, high=items)
+            for place, dtype, lanes in zip(places, fold.carried, values, strict=True):
+                em.store(place, dtype, own, lanes)
         return []
 
     if size == team.size:
