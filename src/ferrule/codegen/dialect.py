@@ -48,6 +48,9 @@ class Dialect:
 class GroupDialect(Dialect):
     """What the schedules of devices need besides: the names of a work-item, and ways to work together."""
 
+    # How LLVM spells that an atomic operation concerns one device.
+    device_scope = ""
+
     def entry(self, symbol: str, pointers: int, group: int) -> tuple[str, str]:
         """The head of a kernel's definition, before and after its parameters."""
         raise NotImplementedError
@@ -71,7 +74,10 @@ class GroupDialect(Dialect):
 
     def atomic(self, b: Builder, operation: str, pointer: V, value: V) -> V:
         """One of LLVM's atomicrmw operations on an array, without an order among different places."""
-        return b.emit(value.type, f"atomicrmw {operation} {pointer}, {value} monotonic, align {_size(value.type)}")
+        return b.emit(
+            value.type,
+            f"atomicrmw {operation} {pointer}, {value} {self.device_scope}monotonic, align {_size(value.type)}",
+        )
 
 
 def _size(type: str) -> int:

@@ -28,6 +28,8 @@ class SpirV(GroupDialect):
     bottom_tested = True
     saturates = False  # conversions to unsigned integers give the largest for negative values
 
+    device_scope = 'syncscope("device") '
+
     def __init__(self, has_f64: bool = True) -> None:
         self.has_f64 = has_f64
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
+from ferrule.codegen import concurrent
 from ferrule.codegen.emitter import Emitter, Family
 from ferrule.codegen.index import ZERO, Component, Cond, Index, strides
 from ferrule.codegen.llvm import V, i64
@@ -63,6 +64,10 @@ def _scatter(
     window_of = dict(zip(kept, dims.update_window_dims, strict=True))  # operand dimension → update dimension
     dtypes = [r.dtype for r in root.results]
 
+    together = None
+    if family.machine.grouped and not root.attrs.get("unique_indices"):
+        together = concurrent.operation(root, family.machine)
+
     def element(em: Emitter, at: Sequence[Component]) -> None:
         index = at if shape else ()
         batch = [c for d, c in enumerate(index) if d not in dims.update_window_dims]
@@ -88,6 +93,10 @@ def _scatter(
         def write() -> list[V]:
             with em.scope():
                 offset = em.ix.flatten(place, whole)
+                if together is not None:
+                    value = em.s.convert(updates[0].dtype, dtypes[0], em.value(updates[0], index))
+                    concurrent.apply(em, together, outputs[0], dtypes[0], offset, value)
+                    return []
                 old = [em.load_at(p, d, offset) for p, d in zip(outputs, dtypes, strict=True)]
                 new = [em.s.convert(u.dtype, d, em.value(u, index)) for u, d in zip(updates, dtypes, strict=True)]
                 for pointer, d, lanes in zip(outputs, dtypes, em.inline(root.regions[0], [*old, *new]), strict=True):
@@ -108,6 +117,10 @@ def _scatter(
     if root.attrs.get("unique_indices"):
         grid = nest(family, sizes, width, begin, end, element, nanoseconds)
         return grid, grain(grid, nanoseconds)
+    if together is not None:
+        return nest(family, sizes, 1, begin, end, element, nanoseconds), 1
+    if family.machine.grouped:
+        return concurrent.by_window(family, root, shape, element), 1
     # Places may repeat: one thread works through the updates in order.
     b = family.b
 
