@@ -26,14 +26,14 @@ def device_rule(out: Block, op: Op, operands: list[Value], machine: Gpu) -> Sequ
 
     if not machine.has_library("dnnl") or any(0 in v.shape for v in (*operands, op.result)):
         return None
-    wanted = library_type([v.dtype for v in operands], op.result.dtype, machine)
+    wanted = library_type([v.dtype for v in operands], op.result.dtype)
     if wanted is None or _work(op) < LIBRARY_FROM:
         return None
     operand_type, result_type = wanted
     reads = [_cast(out, v, operand_type, op) for v in operands]
     type = Tensor(op.result.shape, result_type)
     if op.name == "convolution":
-        form = library_form(out, op, reads[1])
+        form = library_form(out, op, reads[1]) if operand_type.is_float else None
         if form is None:
             return None
         kernel, reversal = form
@@ -43,11 +43,12 @@ def device_rule(out: Block, op: Op, operands: list[Value], machine: Gpu) -> Sequ
     return [_cast(out, result, op.result.dtype, op)]
 
 
-def library_type(operands: Sequence[DType], result: DType, machine: Gpu) -> tuple[DType, DType] | None:
+def library_type(operands: Sequence[DType], result: DType) -> tuple[DType, DType] | None:
     """The operand and result types in which oneDNN multiplies; None when it has none for these.
 
     What both sides of this (the compiler, and the driver's `prepare`) rely on: f32, and bf16 and f16 with a result of
-    the same type or f32, and i8 with i32.
+    the same type or f32, and i8 with i32. Where a processor has no instructions for them, the driver widens the short
+    floats and sums the integers exactly (native/sycl/library_call.h).
     """
     operand = operands[0]
     if any(d != operand for d in operands):
@@ -55,9 +56,8 @@ def library_type(operands: Sequence[DType], result: DType, machine: Gpu) -> tupl
     if operand == t.f32 and result == t.f32:
         return t.f32, t.f32
     if operand in (t.bf16, t.f16) and result in (operand, t.f32):
-        # A CPU that stands in for a GPU may lack the narrow products; f32 holds these values exactly.
-        return (operand, result) if machine.kind != "cpu" else (t.f32, t.f32)
-    if operand == t.i8 and result == t.i32 and machine.kind != "cpu":
+        return operand, result
+    if operand == t.i8 and result == t.i32:
         return operand, result
     return None
 
