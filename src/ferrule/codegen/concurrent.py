@@ -30,12 +30,16 @@ _ATOMIC = {
     "xor": ("xor", "xor", ""),
 }
 STORE = "store"
+# So many work-items keep a compute unit at work.
+ITEMS_PER_UNIT = 64
 
 
 def operation(root: Op, machine: Machine) -> str | None:
     """What each update does by itself, when their order may be any: an atomic operation, or a plain store where the
-    body takes the update (which of several is taken is open). None when the order matters."""
-    if len(root.results) != 1:
+    body takes the update (which of several is taken is open). None when the order matters, or when there are enough
+    elements in a window that each can have its updates in order."""
+    shape, apart = root.operands[-1].shape, _apart(root)
+    if len(root.results) != 1 or prod(shape[d] for d in apart) >= ITEMS_PER_UNIT * getattr(machine, "compute_units", 1):
         return None
     dtype = root.result.dtype
     if returned_argument(root.regions[0]) == 1 and not dtype.is_complex:
@@ -59,19 +63,22 @@ def apply(em: Emitter, operation: str, pointer: V, dtype: DType, offset: Index, 
     dialect(em.family).atomic(em.b, operation, place, em.s.to_memory(dtype, value))
 
 
+def _apart(root: Op) -> list[int]:
+    """The dimensions of the updates along which different elements have different places, whatever the indices."""
+    dims: ScatterDims = root.attrs["scatter_dimension_numbers"]
+    gone = (*dims.inserted_window_dims, *dims.input_batching_dims)
+    whole, shape = root.operands[0].shape, root.operands[-1].shape
+    kept = [d for d in range(len(whole)) if d not in gone]
+    pairs = zip(kept, dims.update_window_dims, strict=True)
+    return [u for d, u in pairs if d not in dims.scatter_dims_to_operand_dims or shape[u] == whole[d]]
+
+
 def by_window(
     family: Family, root: Op, shape: Sequence[int], element: Callable[[Emitter, Sequence[Component]], None]
 ) -> int:
     """All updates in order, by one work-item per element of the window where those never meet; gives the number of
     work-items. `element` does one element of `updates`, whose shape is given."""
-    dims: ScatterDims = root.attrs["scatter_dimension_numbers"]
-    gone = (*dims.inserted_window_dims, *dims.input_batching_dims)
-    whole = root.operands[0].shape
-    kept = [d for d in range(len(whole)) if d not in gone]
-    apart = []
-    for d, u in zip(kept, dims.update_window_dims, strict=True):
-        if d not in dims.scatter_dims_to_operand_dims or shape[u] == whole[d]:
-            apart.append(u)
+    apart = _apart(root)
     together = [d for d in range(len(shape)) if d not in apart]
     count = prod(shape[d] for d in together)
 
