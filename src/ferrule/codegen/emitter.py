@@ -28,6 +28,7 @@ from ferrule.targets.machine import Machine
 
 if TYPE_CHECKING:
     from ferrule.codegen.teams import Team
+    from ferrule.codegen.tiles_device import Square
 
 Lanes = Any  # V, or a pair of V for complex types
 Key = tuple[Component, ...]
@@ -77,6 +78,7 @@ class Family:
     tile: Tile | None = None  # set while a square of elements is computed at once
     depth: int = 0  # how many scopes enclose what is emitted now
     group_size: int = 1  # on devices: work-items per group, set by the schedule
+    square: Square | None = None  # on devices: the square of elements that a group reads together
     team: Team | None = None  # on devices: the work-items that do reductions together, while all of them come there
 
     def at(self, width: int) -> Emitter:
@@ -176,6 +178,13 @@ class Emitter:
     # --- memory ---------------------------------------------------------------------------------------------------
     def load(self, value: Value, index: Sequence[Component]) -> Lanes:
         """Reads an argument of the kernel."""
+        square = self.family.square
+        if square is not None:
+            self.family.square = None
+            found = square.load(self, value, tuple(index), lambda: self.load(value, index))
+            self.family.square = square
+            if found is not None:
+                return found
         tile = self.family.tile
         if tile is not None and tile.width == self.width and tile.depth == self.family.depth:
             found = self._transposed(tile, value, tuple(index))

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import prod
 
-from ferrule.codegen import items
-from ferrule.codegen.emitter import Emitter, Family
+from ferrule.codegen import items, tiles_device
+from ferrule.codegen.emitter import Emitter, Family, Lanes
 from ferrule.codegen.index import ZERO, Component, Index
 from ferrule.codegen.lanes import bits_of
 from ferrule.codegen.llvm import V, i64
@@ -43,14 +43,21 @@ def emit(family: Family, block: Block, outputs: Sequence[V], begin: V, end: V, n
         return 0, 1
     sizes, along = loops(block.results, shape)
 
-    def element(em: Emitter, at: Sequence[Component]) -> None:
-        """All results are computed before the first is stored: they may lie in an operand's memory."""
+    def compute(em: Emitter, at: Sequence[Component]) -> list[Lanes]:
         index = em.ix.reshape(at, sizes, shape)
-        lanes = [em.value(value, index) for value in block.results]
+        return [em.value(value, index) for value in block.results]
+
+    def write(em: Emitter, at: Sequence[Component], lanes: list[Lanes]) -> None:
         offset = em.ix.flatten(at, sizes)
         for value, pointer, lane in zip(block.results, outputs, lanes, strict=True):
             em.store(pointer, value.dtype, offset, lane)
 
+    def element(em: Emitter, at: Sequence[Component]) -> None:
+        """All results are computed before the first is stored: they may lie in an operand's memory."""
+        write(em, at, compute(em, at))
+
+    if family.machine.grouped and (row := crossing(block, along, sizes, tiles_device.SIDE)) is not None:
+        return tiles_device.emit(family, sizes, row, compute, write), 1
     width = lane_count(block, family.machine, sizes[-1])
     across = crossing(block, along, sizes, width)
     if across is not None:
