@@ -16,7 +16,10 @@ FAILED = ("fail", "crash", "timeout")
 
 @dataclass(frozen=True)
 class Entry:
-    """`tests` are patterns of `file.Class.test`; `modes` and `platforms` say where the failure shows."""
+    """`tests` are patterns of `file.Class.test`; `modes` and `platforms` say where the failure shows.
+
+    The mode of a run on several devices is "devices"; what fails by default may fail there, too.
+    """
 
     tests: tuple[str, ...]
     reason: str
@@ -42,7 +45,8 @@ def load(path: Path = FILE) -> list[Entry]:
 
 
 def find(entries: Iterable[Entry], test: str, mode: str, platform: str = "ferrule") -> Entry | None:
-    here = (entry for entry in entries if mode in entry.modes and platform in entry.platforms)
+    modes = {mode, "default"} if mode == "devices" else {mode}
+    here = (entry for entry in entries if modes & set(entry.modes) and platform in entry.platforms)
     return next((entry for entry in here if entry.covers(test)), None)
 
 
@@ -53,6 +57,6 @@ def faults(entries: list[Entry], outcomes: dict[str, str], mode: str, platform: 
         entry = find(entries, test, mode, platform)
         if outcome in FAILED and entry is None:
             found.append(f"{test}: {outcome}, and {FILE.name} does not know it")
-        elif outcome == "pass" and entry is not None:
+        elif outcome == "pass" and entry is not None and mode in entry.modes:
             found.append(f"{test}: passes, and {FILE.name} says that it fails ({entry.reason}: {entry.why})")
     return found

@@ -152,7 +152,7 @@ def run_check(options: argparse.Namespace) -> int:
     for path in paths:
         results = runner.read(path)
         outcomes = {f"{file}.{test}": line["outcome"] for (file, test), line in results.outcomes.items()}
-        mode = "x64" if results.header["x64"] else "default"
+        mode = "devices" if results.header.get("devices") else "x64" if results.header["x64"] else "default"
         found += manifest.faults(entries, outcomes, mode, results.header["platform"])
     print("\n".join(found) or "The results and the known failures agree.")
     return int(bool(found))

@@ -121,6 +121,12 @@ class _Partitioner:
                     results = self.from_first(out, results, classes, 0, op.loc)
                 elif len(results) == 1 and OPS[op.name].elementwise:
                     self.on_parts(op, operands, results[0], out)
+                for region in op.regions if op.name in ("while", "if", "case") else ():
+                    # The condition of a loop returns something else; a body's and a branch's results become the op's.
+                    if len(region.results) == len(op.results):
+                        for inner, result in zip(region.results, op.results, strict=True):
+                            if inner in self.hints and inner.type == result.type:
+                                self.hints.setdefault(result, self.hints[inner])
             self.env.update(zip(op.results, results, strict=True))
 
     def constrain(self, op: Op) -> None:
