@@ -61,7 +61,7 @@ int Call(FerruleDevice* device, FerruleCall* call, void* const* operands, void* 
                [&] {
                  if (device != call->device) Refuse("the call was prepared for another device");
                  call->last = call->Run(operands, results, scratch, EventsOf(after));
-                 Give(device, call->last, done);
+                 Give(device, call->last, done, true);
                });
 }
 
