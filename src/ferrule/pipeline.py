@@ -1,6 +1,6 @@
 """The compiler: one function, one line per stage.
 
-read → legalize → import (→ partition) → simplify → match → expand → fuse → allocate → assemble → Program
+read → legalize → import (→ partition) → simplify → match → expand → count → fuse → allocate → assemble → Program
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from ferrule.errors import InvalidArgument, Unsupported
 from ferrule.ir import Function, Module, Tensor
 from ferrule.passes.allocate import allocate
 from ferrule.passes.assemble import Work, assemble
+from ferrule.passes.count import count
+from ferrule.passes.device_control import flatten_control
 from ferrule.passes.expand import expand
 from ferrule.passes.fuse import fuse
 from ferrule.passes.match import match
@@ -78,6 +80,9 @@ def compile_module(module: Module, settings: CompileOptions, trace: Trace, machi
     graph = trace.stage("simplify", lambda: simplify(main.body))
     graph = trace.stage("match", lambda: simplify(match(graph, machine)))
     graph = trace.stage("expand", lambda: expand(graph, machine))
+    graph = trace.stage("count", lambda: count(graph))
+    if machine.grouped:
+        graph = trace.stage("control", lambda: flatten_control(graph))
     graph = trace.stage("fuse", lambda: fuse(graph))
     program = describe(module, main, settings)
     plan = trace.stage("allocate", lambda: allocate(graph, [p.alias for p in program.params]))

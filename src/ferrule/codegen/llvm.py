@@ -220,6 +220,27 @@ class Builder:
         self.start(out)
         return new
 
+    def repeat_while(
+        self, init: Sequence[V], test: Callable[[list[V]], V], step: Callable[[list[V]], Sequence[V]]
+    ) -> list[V]:
+        """`while test(values): values = step(values)`; gives the last values."""
+        head, inside, out = (self.label(f"while.{part}") for part in ("head", "body", "exit"))
+        entry = self.current
+        self.do(f"br label %{head}")
+        self.start(head)
+        at = len(self.lines)
+        carried = [self.emit(v.type, "") for v in init]
+        more = test(list(carried))
+        self.do(f"br i1 {more.ref}, label %{inside}, label %{out}")
+        self.start(inside)
+        new = step(list(carried))
+        back = self.current
+        self.do(f"br label %{head}")
+        for n, (value, old, now) in enumerate(zip(carried, init, new, strict=True)):
+            self.lines[at + n] = f"  {value.ref} = phi {value.type} [{old.ref}, %{entry}], [{now.ref}, %{back}]"
+        self.start(out)
+        return carried
+
     def ahead(self, emit: Callable[[], V], *key: str) -> V:
         """Emits before the innermost loop, once for a key; the operands must be known there."""
         loop = self.loops[-1]

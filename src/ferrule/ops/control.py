@@ -126,6 +126,7 @@ def _infer_fusion(op: Op) -> Sequence[Type]:
     return [r.type for r in body.results]
 
 
+define("loop", infer=_infer_while, evaluate=_while, flops=100, internal=True)
 define("while", infer=_infer_while, evaluate=_while)
 define("if", infer=_infer_if, evaluate=lambda op, xs, run: run(op.regions[0 if bool(xs[0]) else 1], []))
 define("case", infer=_infer_case, evaluate=_case)
@@ -155,6 +156,13 @@ define("fusion", infer=_infer_fusion, evaluate=lambda op, xs, run: run(op.region
 
 
 # ---- elements ----------------------------------------------------------------------------------------------------
+
+
+@element("loop")
+def _loop_element(em: Emitter, op: Op, k: int, index: Key) -> Lanes:
+    from ferrule.codegen.device_loop import loop_element
+
+    return loop_element(em, op, k, index)
 
 
 @element("map")

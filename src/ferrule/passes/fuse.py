@@ -38,7 +38,7 @@ STORED_SPLAT_BYTES = 1024
 HEAVY = frozenset(
     {
         *("reduce", "reduce_window", "select_and_scatter", "dot_general", "convolution", "rng_bit_generator"),
-        *("map", "merge_runs"),
+        *("map", "merge_runs", "loop"),
     }
 )
 UPDATES = frozenset({"dynamic_update_slice", "scatter"})
@@ -129,7 +129,7 @@ class _Fuser:
         if op.name in BOUNDARY:
             self.roots.update(r for r in op.results if not _inline_constant(r))
             return
-        if op.name in ("rng_bit_generator", "merge_runs"):
+        if op.name in ("rng_bit_generator", "merge_runs", "loop"):
             self._make_root(op)
             return
         homes = self._homes_of(op)
@@ -380,6 +380,9 @@ class _Fuser:
                 return
         results = [r for m in members for r in m.results]
         groups = [[r] for r in results] if kernel.name == "rng_bit_generator" else [results]
+        if kernel.name == "loop":  # a kernel's results have one shape
+            shapes = dict.fromkeys(r.type.shape for r in results)
+            groups = [[r for r in results if r.type.shape == shape] for shape in shapes]
         for group in groups:
             leaves = self._leaves(kernel, group)
             new = _fusion(out, group, leaves, kernel, [self._get(out, v) for v in leaves])

@@ -1,0 +1,48 @@
+"""The element expression of `loop`: a while loop that each work-item runs for one element of the carried arrays."""
+
+from __future__ import annotations
+
+from ferrule.codegen.emitter import Emitter, Key, Lanes, parts, whole
+from ferrule.codegen.llvm import V
+from ferrule.ir import Block, Op, Value
+
+
+def loop_element(em: Emitter, op: Op, k: int, index: Key) -> Lanes:
+    """Result k at `index`. Scalars are carried for their own sake by a kernel that gives only scalars."""
+    cond, body = op.regions
+    arrays = bool(op.results[k].shape)
+    active = [i for i, v in enumerate(op.operands) if arrays or not v.shape]
+    dtypes = [op.operands[i].dtype for i in active]
+
+    def at(value: Value) -> Key:
+        return index if value.shape else ()
+
+    # What the loop reads from outside is read once, before it.
+    for value in {**dict.fromkeys(cond.free()), **dict.fromkeys(body.free())}:
+        if not value.shape or (arrays and value.shape == op.results[k].shape):
+            em.value(value, at(value))
+    start = [p for i in active for p in parts(em.value(op.operands[i], at(op.operands[i])))]
+
+    def bind(region: Block, flat: list[V]) -> None:
+        rest = list(flat)
+        for i, dtype in zip(active, dtypes, strict=True):
+            arg = region.args[i]
+            em.memo[arg, at(arg)] = whole(dtype, [rest.pop(0) for _ in range(2 if dtype.is_complex else 1)])
+
+    def test(flat: list[V]) -> V:
+        with em.scope():
+            bind(cond, flat)
+            found = em.value(cond.results[0], ())
+            assert isinstance(found, V)
+            return found
+
+    def step(flat: list[V]) -> list[V]:
+        with em.scope():
+            bind(body, flat)
+            return [p for i in active for p in parts(em.value(body.results[i], at(body.results[i])))]
+
+    last = em.b.repeat_while(start, test, step)
+    for i, dtype in zip(active, dtypes, strict=True):
+        lanes = whole(dtype, [last.pop(0) for _ in range(2 if dtype.is_complex else 1)])
+        em.remember(op.results[i], at(op.results[i]), lanes)
+    return em.memo[op.results[k], index]

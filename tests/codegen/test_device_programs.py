@@ -1,0 +1,123 @@
+"""Whole programs on the device: control flow without the host, and rows in one kernel."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from on_device import NARROW, Runner, queue
+
+from ferrule.pipeline import compile_program
+from ferrule.program import Case, While
+from ferrule.stablehlo.reader import read
+from ferrule.targets.reference import evaluate_module
+
+
+@pytest.fixture(scope="module", autouse=True)
+def device() -> None:
+    queue()
+
+
+def run(text: str, *args: np.ndarray) -> Runner:
+    """Runs a program and compares its results with their meaning."""
+    program = compile_program(text.encode(), target=NARROW)
+    runner = Runner(program)
+    for got, want in zip(runner(*args), evaluate_module(read(text.encode(), "mlir"), args), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-5)
+    runner.hosted = [s for steps in program.blocks for s in steps if isinstance(s, While | Case)]  # type: ignore[attr-defined]
+    return runner
+
+
+def collatz(kind: str, more: str = "") -> str:
+    """Steps until 1; `kind` is a scalar's type, or an array's whose elements also move along."""
+    return f"""
+    func.func @main(%n: tensor<i32>, %x: {kind}) -> (tensor<i32>, {kind}) {{
+      %zero = stablehlo.constant dense<0> : tensor<i32>
+      %r:3 = stablehlo.while(%a = %n, %steps = %zero, %y = %x) : tensor<i32>, tensor<i32>, {kind}
+       cond {{
+        %one = stablehlo.constant dense<1> : tensor<i32>
+        %more = stablehlo.compare NE, %a, %one : (tensor<i32>, tensor<i32>) -> tensor<i1>
+        stablehlo.return %more : tensor<i1>
+      }} do {{
+        %one = stablehlo.constant dense<1> : tensor<i32>
+        %two = stablehlo.constant dense<2> : tensor<i32>
+        %three = stablehlo.constant dense<3> : tensor<i32>
+        %half = stablehlo.divide %a, %two : tensor<i32>
+        %odd = stablehlo.remainder %a, %two : tensor<i32>
+        %is = stablehlo.compare EQ, %odd, %one : (tensor<i32>, tensor<i32>) -> tensor<i1>
+        %t = stablehlo.multiply %a, %three : tensor<i32>
+        %up = stablehlo.add %t, %one : tensor<i32>
+        %next = stablehlo.select %is, %up, %half : tensor<i1>, tensor<i32>
+        %s = stablehlo.add %steps, %one : tensor<i32>
+        {more}
+        stablehlo.return %next, %s, %z : tensor<i32>, tensor<i32>, {kind}
+      }}
+      return %r#1, %r#2 : tensor<i32>, {kind}
+    }}"""
+
+
+def test_a_loop_over_scalars_is_one_kernel() -> None:
+    text = collatz(
+        "tensor<f32>",
+        "%c = stablehlo.convert %a : (tensor<i32>) -> tensor<f32> %z = stablehlo.add %y, %c : tensor<f32>",
+    )
+    runner = run(text, np.int32(27), np.float32(0))
+    assert not runner.hosted and runner.launches <= 2  # type: ignore[attr-defined]
+
+
+def test_a_loop_over_elements_is_one_kernel() -> None:
+    more = """
+        %c = stablehlo.convert %a : (tensor<i32>) -> tensor<f32>
+        %b = stablehlo.broadcast_in_dim %c, dims = [] : (tensor<f32>) -> tensor<3x100xf32>
+        %q = stablehlo.sine %b : tensor<3x100xf32>
+        %z = stablehlo.add %y, %q : tensor<3x100xf32>"""
+    runner = run(collatz("tensor<3x100xf32>", more), np.int32(27), np.random.rand(3, 100).astype(np.float32))
+    assert not runner.hosted and runner.launches <= 2  # type: ignore[attr-defined]
+
+
+def test_a_loop_that_mixes_elements_stays_a_loop() -> None:
+    more = """
+        %b = stablehlo.reverse %y, dims = [0] : tensor<5xf32>
+        %z = stablehlo.add %y, %b : tensor<5xf32>"""
+    runner = run(collatz("tensor<5xf32>", more), np.int32(6), np.arange(5, dtype=np.float32))
+    assert len(runner.hosted) == 1  # type: ignore[attr-defined]
+
+
+def test_short_loops_are_written_out() -> None:
+    text = """
+    func.func @main(%x: tensor<64xf32>) -> tensor<64xf32> {
+      %zero = stablehlo.constant dense<0> : tensor<i32>
+      %r:2 = stablehlo.while(%i = %zero, %y = %x) : tensor<i32>, tensor<64xf32>
+       cond {
+        %end = stablehlo.constant dense<5> : tensor<i32>
+        %more = stablehlo.compare LT, %i, %end : (tensor<i32>, tensor<i32>) -> tensor<i1>
+        stablehlo.return %more : tensor<i1>
+      } do {
+        %one = stablehlo.constant dense<1> : tensor<i32>
+        %next = stablehlo.add %i, %one : tensor<i32>
+        %b = stablehlo.reverse %y, dims = [0] : tensor<64xf32>
+        %z = stablehlo.subtract %y, %b : tensor<64xf32>
+        stablehlo.return %next, %z : tensor<i32>, tensor<64xf32>
+      }
+      return %r#1 : tensor<64xf32>
+    }"""
+    assert not run(text, np.random.rand(64).astype(np.float32)).hosted  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("index", [-1, 0, 1, 2, 3])
+def test_cheap_branches_are_both_computed(index: int) -> None:
+    text = """
+    func.func @main(%i: tensor<i32>, %x: tensor<9xf32>) -> (tensor<9xf32>, tensor<i32>) {
+      %r:2 = "stablehlo.case"(%i) ({
+        %y = stablehlo.sine %x : tensor<9xf32>
+        stablehlo.return %y, %i : tensor<9xf32>, tensor<i32>
+      }, {
+        %c = stablehlo.constant dense<7> : tensor<i32>
+        stablehlo.return %x, %c : tensor<9xf32>, tensor<i32>
+      }, {
+        %y = stablehlo.reverse %x, dims = [0] : tensor<9xf32>
+        %c = stablehlo.add %i, %i : tensor<i32>
+        stablehlo.return %y, %c : tensor<9xf32>, tensor<i32>
+      }) : (tensor<i32>) -> (tensor<9xf32>, tensor<i32>)
+      return %r#0, %r#1 : tensor<9xf32>, tensor<i32>
+    }"""
+    assert not run(text, np.int32(index), np.random.rand(9).astype(np.float32)).hosted  # type: ignore[attr-defined]
