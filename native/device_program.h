@@ -79,6 +79,7 @@ class DeviceProgram final : public Program {
   Status RunBlock(Running& r, uint32_t block, const Commands& entry, bool outermost, Commands* exits) const;
   Status RunStep(Running& r, const Step& step, const Commands& after, Command* done) const;
   Status RunWhile(Running& r, const WhileData& loop, const Commands& after, Command* done) const;
+  Status RunCounted(Running& r, const WhileData& loop, const Commands& after, Command* done) const;
   Status RunCase(Running& r, const CaseData& branch, const Commands& after, Command* done) const;
   Status RunDeviceCall(Running& r, const Step& step, const CallData& call, const Commands& after, Command* done) const;
   Status RunHostCall(Running& r, const Step& step, const CallData& call, const Commands& after) const;

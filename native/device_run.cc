@@ -91,7 +91,9 @@ Status DeviceProgram::RunBlock(Running& r, uint32_t number, const Commands& entr
 }
 
 Status DeviceProgram::RunStep(Running& r, const Step& step, const Commands& after, Command* done) const {
-  if (auto* loop = std::get_if<WhileData>(step.data)) return RunWhile(r, *loop, after, done);
+  if (auto* loop = std::get_if<WhileData>(step.data)) {
+    return loop->trips >= 0 ? RunCounted(r, *loop, after, done) : RunWhile(r, *loop, after, done);
+  }
   if (auto* branch = std::get_if<CaseData>(step.data)) return RunCase(r, *branch, after, done);
   Status status;
   if (auto* launch = std::get_if<LaunchData>(step.data)) {
@@ -127,6 +129,23 @@ Status DeviceProgram::RunWhile(Running& r, const WhileData& loop, const Commands
   }
   *done = Command();  // the last condition was read: everything before it has ended
   return {};
+}
+
+// All iterations are started at once. The host waits only when it is far ahead: a command that has been started holds
+// memory.
+Status DeviceProgram::RunCounted(Running& r, const WhileData& loop, const Commands& after, Command* done) const {
+  constexpr size_t kAhead = 4096;
+  Commands before = after, exits;
+  const size_t first = r.run.started.size();
+  for (int64_t i = 0; i < loop.trips; ++i) {
+    FERRULE_RETURN_IF_ERROR(RunBlock(r, loop.body, before, false, &exits));
+    before = exits;
+    if (r.trace || r.run.started.size() - first < kAhead) continue;
+    for (const Command& command : before) FERRULE_RETURN_IF_ERROR(r.device().Wait(command));
+    before.clear();
+    FERRULE_RETURN_IF_ERROR(CheckEnded(r, first));
+  }
+  return r.device().Join(before, done);
 }
 
 Status DeviceProgram::RunCase(Running& r, const CaseData& branch, const Commands& after, Command* done) const {

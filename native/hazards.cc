@@ -103,8 +103,10 @@ std::vector<Access> Hazards::AccessesOf(const StepData& step) const {
   } else if (auto* copy = std::get_if<CopyData>(&step)) {
     found = {{copy->src, false}, {copy->dst, true}};
   } else if (auto* loop = std::get_if<WhileData>(&step)) {
-    nested(loop->cond);
-    found.push_back({loop->predicate, false});
+    if (loop->trips < 0) {
+      nested(loop->cond);
+      found.push_back({loop->predicate, false});
+    }
     nested(loop->body);
   } else if (auto* branch = std::get_if<CaseData>(&step)) {
     found.push_back({branch->index, false});

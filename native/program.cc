@@ -29,7 +29,7 @@ struct Step {
   uint32_t first = 0, count = 0;  // the step's entries in `indices`: slots, or a case's branches
   uint32_t a = 0, b = 0, c = 0;  // copy: dst, src · while: cond, predicate, body · case: index · call: operands, number
   CompiledFn function = nullptr;
-  int64_t grid = 0, grain = 0;  // copy: grid is the number of bytes
+  int64_t grid = 0, grain = 0;  // copy: grid is the number of bytes · while: that of iterations, or -1
 };
 
 struct Block {
@@ -217,6 +217,7 @@ void LoadedProgram::Flatten(const ProgramData& data) {
         step.a = loop->cond;
         step.b = loop->predicate;
         step.c = loop->body;
+        step.grid = loop->trips;
       } else if (auto* branch = std::get_if<CaseData>(&item)) {
         step.kind = branch->is_bool ? Step::kCaseBool : Step::kCase;
         step.a = branch->index;
@@ -289,7 +290,8 @@ Status LoadedProgram::RunBlock(uint32_t number, void* const* slots, ExecContext&
         timer.End(step - steps_.data());
         break;
       case Step::kWhile:
-        for (;;) {
+        for (int64_t i = 0; i < step->grid; ++i) FERRULE_RETURN_IF_ERROR(RunBlock(step->c, slots, context, timer));
+        while (step->grid < 0) {
           FERRULE_RETURN_IF_ERROR(RunBlock(step->a, slots, context, timer));
           if (*static_cast<const unsigned char*>(slots[step->b]) == 0) break;
           FERRULE_RETURN_IF_ERROR(RunBlock(step->c, slots, context, timer));

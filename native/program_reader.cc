@@ -322,6 +322,8 @@ StepData ProgramReader::GetStep(const std::vector<CompiledFn>& functions, const 
       step.cond = block(Get<uint32_t>());
       step.predicate = GetSlot(data, 1);
       step.body = block(Get<uint32_t>());
+      step.trips = Get<int64_t>();
+      Check(step.trips >= -1, "a loop runs a negative number of times");
       return step;
     }
     case 4: {

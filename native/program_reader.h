@@ -33,6 +33,7 @@ struct CopyData {
 };
 struct WhileData {
   uint32_t cond, predicate, body;
+  int64_t trips;  // how often the body runs; -1: as long as the predicate is true
 };
 struct CaseData {
   uint32_t index;

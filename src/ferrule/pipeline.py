@@ -83,7 +83,7 @@ def compile_module(module: Module, settings: CompileOptions, trace: Trace, machi
     graph = trace.stage("count", lambda: count(graph))
     if machine.grouped:
         graph = trace.stage("control", lambda: flatten_control(graph))
-    graph = trace.stage("fuse", lambda: fuse(graph))
+    graph = trace.stage("fuse", lambda: fuse(graph, machine))
     program = describe(module, main, settings)
     plan = trace.stage("allocate", lambda: allocate(graph, [p.alias for p in program.params]))
     work = trace.stage("assemble", lambda: assemble(graph, plan, machine, program))

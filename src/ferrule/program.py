@@ -43,7 +43,8 @@ Binary form (little endian; `native/program.cc` reads it; bump FORMAT with any c
                device: starts the kernel on `grid` work-groups of `grain` work-items; its arguments are the pointers
                the last `writes` slots are written, the others only read (an update in place has its slot on both sides)
     2 COPY     dst slot u32, src slot u32, bytes i64         (nothing happens when both are the same address)
-    3 WHILE    cond block u32, predicate slot u32 (i1), body block u32
+    3 WHILE    cond block u32, predicate slot u32 (i1), body block u32, trips i64
+               trips >= 0: the body runs so often, and nobody looks at the condition; -1: unknown
     4 CASE     index slot u32, kind u8 (0 = i32 index, the last branch when out of range; 1 = i1: branch 0 if true
                else 1), branches list<u32>
     5 CALL     target str, api u8 (0 = Ferrule's own registry, 1 = XLA FFI), operands list, results list, attrs dict,
@@ -105,6 +106,7 @@ class While:
     cond: int
     predicate: int
     body: int
+    trips: int = -1
 
 
 @dataclass(frozen=True)
@@ -229,7 +231,9 @@ class Program:
                 return f"launch {self.functions[function][1]}({args}) grid={grid} grain={grain}"
             case Copy(dst, src, nbytes):
                 return f"copy {self._slot(dst)} <- {self._slot(src)} bytes={nbytes}"
-            case While(cond, predicate, body):
+            case While(_, _, body, trips) if trips >= 0:
+                return f"do block {body} {trips} times"
+            case While(cond, predicate, body, _):
                 return f"while block {cond} [{self._slot(predicate)}] do block {body}"
             case Case(index, _, branches):
                 return f"case {self._slot(index)} of blocks {list(branches)}"
@@ -314,7 +318,7 @@ class _Writer:
             case Copy():
                 self.put("BIIq", 2, step.dst, step.src, step.nbytes)
             case While():
-                self.put("BIII", 3, step.cond, step.predicate, step.body)
+                self.put("BIIIq", 3, step.cond, step.predicate, step.body, step.trips)
             case Case():
                 self.put("BIB", 4, step.index, step.is_bool)
                 self.ints(step.branches, "I")
@@ -450,7 +454,7 @@ class _Reader:
             case 2:
                 return Copy(*self.get("IIq"))
             case 3:
-                return While(*self.get("III"))
+                return While(*self.get("IIIq"))
             case 4:
                 index, is_bool = self.get("IB")
                 return Case(index, bool(is_bool), self.ints("I"))

@@ -146,7 +146,10 @@ class Runner:
             case Copy(dst, src, size):
                 queue().wait()
                 ctypes.memmove(self.places[dst]._pointer, self.places[src]._pointer, size)
-            case While(cond, predicate, body):
+            case While(_, _, body, trips) if trips >= 0:
+                for _ in range(trips):
+                    self._block(body)
+            case While(cond, predicate, body, _):
                 while True:
                     self._block(cond)
                     if not self._read(predicate, 1)[0]:

@@ -64,6 +64,10 @@ class Memory:
                     self.write(result, np.asarray(array))
             case "while":
                 cond, body = op.regions
+                if "trips" in op.attrs:
+                    for _ in range(op.attrs["trips"]):
+                        self.run(body)
+                    return
                 while True:
                     self.run(cond)
                     if not self.read(cond.results[0]):

@@ -12,6 +12,7 @@ from ferrule.errors import Unsupported
 from ferrule.ir import Block, Tensor
 from ferrule.ir.types import f32
 from ferrule.passes.allocate import allocate
+from ferrule.passes.count import count
 from ferrule.passes.expand import expand
 from ferrule.passes.fuse import fuse
 from ferrule.passes.match import match
@@ -115,7 +116,7 @@ def test_planned_memory(name, donate):
     block = graph(f, *args)
     arrays = [np.asarray(a) for a in args]
     expected = evaluate_block(block, arrays)
-    fused = fuse(expand(simplify(block)))
+    fused = fuse(count(expand(simplify(block))))
     # Every parameter is donated into the first output of its type that is still free.
     aliases, free = [], list(range(len(fused.results)))
     for arg in fused.args:

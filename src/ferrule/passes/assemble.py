@@ -13,6 +13,8 @@ from ferrule.program import Call, Case, Copy, Entry, Fn, Launch, Program, Step, 
 from ferrule.targets.cpu import host
 from ferrule.targets.machine import Machine
 
+# A loop of so many iterations may take long, whatever its steps cost.
+SHORT_LOOP = 1000
 # Kernels per LLVM module: enough to spread its fixed cost, few enough that code generation stays linear.
 BATCH = 48
 
@@ -51,15 +53,28 @@ class _Assembler:
                 case "library":
                     steps.append(self.call(op))
                 case "while":
-                    self.work.serial = False
-                    cond, body = (self.block(r) for r in op.regions)
-                    steps.append(While(cond, self.slot(op.regions[0].results[0]), body))
+                    steps.append(self.loop(op))
                 case "case" | "if":
                     branches = tuple(self.block(r) for r in op.regions)
                     steps.append(Case(self.slot(op.operands[0]), op.name == "if", branches))
         steps += [Copy(*move) for move in self.plan.at_end.get(block, ())]
         self.work.nbytes += 2.0 * sum(s.nbytes for s in steps if isinstance(s, Copy))
         return number
+
+    def loop(self, op: Op) -> Step:
+        cond, body = op.regions
+        trips = op.attrs.get("trips", -1)
+        if trips < 0:
+            self.work.serial = False
+            return While(self.block(cond), self.slot(cond.results[0]), self.block(body))
+        self.program.blocks.append([])  # the condition
+        number = len(self.program.blocks) - 1
+        flops, nbytes = self.work.flops, self.work.nbytes
+        step = While(number, self.slot(cond.results[0]), self.block(body), trips)
+        self.work.flops += (trips - 1) * (self.work.flops - flops)
+        self.work.nbytes += (trips - 1) * (self.work.nbytes - nbytes)
+        self.work.serial &= trips < SHORT_LOOP
+        return step
 
     def slot(self, value: Value) -> int:
         return self.plan.slot_of[value]
