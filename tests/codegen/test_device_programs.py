@@ -22,7 +22,7 @@ def run(text: str, *args: np.ndarray) -> Runner:
     program = compile_program(text.encode(), target=NARROW)
     runner = Runner(program)
     for got, want in zip(runner(*args), evaluate_module(read(text.encode(), "mlir"), args), strict=True):
-        np.testing.assert_allclose(got, want, rtol=1e-5)
+        np.testing.assert_allclose(got, want, rtol=2e-5, atol=1e-6)
     runner.hosted = [s for steps in program.blocks for s in steps if isinstance(s, While | Case)]  # type: ignore[attr-defined]
     return runner
 
@@ -121,3 +121,39 @@ def test_cheap_branches_are_both_computed(index: int) -> None:
       return %r#0, %r#1 : tensor<9xf32>, tensor<i32>
     }"""
     assert not run(text, np.int32(index), np.random.rand(9).astype(np.float32)).hosted  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("shape", [(5, 40), (3, 7, 100), (1, 1000), (260, 33)])
+@pytest.mark.parametrize("keep", [True, False])
+def test_rows_are_one_kernel(shape: tuple[int, ...], keep: bool) -> None:
+    """A layer norm: two reductions along the rows, the second of what the first gives."""
+    whole, row = ("x".join(map(str, s)) for s in (shape, shape[:-1]))
+    column = "x".join(map(str, (*shape[:-1], 1)))
+    last, dims = len(shape) - 1, list(range(len(shape)))
+
+    def spread(name: str) -> str:
+        """The value of each row in all its places, directly or through a dimension of one."""
+        if not keep:
+            return f"""%{name}s = stablehlo.broadcast_in_dim %{name}, dims = {dims[:-1]}
+          : (tensor<{row}xf32>) -> tensor<{whole}xf32>"""
+        return f"""%{name}k = stablehlo.reshape %{name} : (tensor<{row}xf32>) -> tensor<{column}xf32>
+        %{name}s = stablehlo.broadcast_in_dim %{name}k, dims = {dims} : (tensor<{column}xf32>) -> tensor<{whole}xf32>"""
+
+    text = f"""
+    func.func @main(%x: tensor<{whole}xf32>) -> tensor<{whole}xf32> {{
+      %zero = stablehlo.constant dense<0.0> : tensor<f32>
+      %n = stablehlo.constant dense<{shape[-1]}.0> : tensor<{row}xf32>
+      %sum = stablehlo.reduce(%x init: %zero) applies stablehlo.add across dimensions = [{last}]
+        : (tensor<{whole}xf32>, tensor<f32>) -> tensor<{row}xf32>
+      %mean = stablehlo.divide %sum, %n : tensor<{row}xf32>
+      {spread("mean")}
+      %d = stablehlo.subtract %x, %means : tensor<{whole}xf32>
+      %dd = stablehlo.multiply %d, %d : tensor<{whole}xf32>
+      %var = stablehlo.reduce(%dd init: %zero) applies stablehlo.add across dimensions = [{last}]
+        : (tensor<{whole}xf32>, tensor<f32>) -> tensor<{row}xf32>
+      %r = stablehlo.rsqrt %var : tensor<{row}xf32>
+      {spread("r")}
+      %y = stablehlo.multiply %d, %rs : tensor<{whole}xf32>
+      return %y : tensor<{whole}xf32>
+    }}"""
+    assert run(text, np.random.rand(*shape).astype(np.float32)).launches == 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ferrule.codegen import teams
+from ferrule.codegen import rows, teams
 from ferrule.codegen.dialect import GroupDialect, dialect_of
 from ferrule.codegen.emitter import Family
 from ferrule.codegen.llvm import Builder, V, i64
@@ -22,6 +22,8 @@ def _emit(family: Family, block: Block, outputs: list[V]) -> int:
 
     if (elements := teams.plan(block)) is not None:
         return teams.emit(family, block, outputs, elements)
+    if (reductions := rows.plan(block)) is not None:
+        return rows.emit(family, block, outputs, reductions)
     return schedule_of(block)(family, block, outputs, i64(0), i64(0), 0.0)[0]
 
 

@@ -22,7 +22,9 @@ from collections.abc import Sequence
 from ferrule.errors import Unsupported
 from ferrule.ir import Block, Op, Tensor, Value, inline, rewrite
 from ferrule.ops import OPS
+from ferrule.passes import row_kernels
 from ferrule.passes.simplify import has_effects, splat
+from ferrule.targets.machine import Machine
 
 # Operations per element up to which a shared value is recomputed by each of its readers. A load and a store of one f32
 # cost about as much as this many vector operations once the data is larger than the cache.
@@ -50,13 +52,13 @@ MERGE = 16
 SEARCH = 300
 
 
-def fuse(block: Block) -> Block:
+def fuse(block: Block, machine: Machine | None = None) -> Block:
     """Returns the block with every op in a kernel or a boundary op; nested regions too."""
-    return _fuse(block, {})
+    return _fuse(block, {}, machine is not None and machine.grouped)
 
 
-def _fuse(block: Block, outer: dict[Value, Value]) -> Block:
-    return _Fuser(block, outer).run()
+def _fuse(block: Block, outer: dict[Value, Value], rows: bool) -> Block:
+    return _Fuser(block, outer, rows).run()
 
 
 def _closed(region: Block, op: Op) -> Block:
@@ -84,8 +86,10 @@ def _inline_constant(value: Value) -> bool:
 class _Fuser:
     """Fuses one block. `kernel_of` maps the op of a materialized value to the kernel (its first op) it belongs to."""
 
-    def __init__(self, block: Block, outer: dict[Value, Value]) -> None:
+    def __init__(self, block: Block, outer: dict[Value, Value], rows: bool = False) -> None:
         self.block = block
+        self.rows = rows  # may kernels hold reductions of their rows (passes/row_kernels.py)?
+        self.row_valued: set[Op] = set()  # fused ops with one value per row of their kernel
         self.env = outer  # materialized values of the input → values of the output, shared with nested blocks
         self.users: dict[Value, list[Op]] = {}
         self.position = {op: i for i, op in enumerate(block.ops)}
@@ -116,7 +120,9 @@ class _Fuser:
             return 0.0
         definition = OPS.get(op.name)
         cost = definition.flops if definition else 1.0
-        if op.name in HEAVY:
+        if self.rows and row_kernels.reduces_rows(op):
+            cost = 2 * LIGHT  # by a team of work-items, once for a row
+        elif op.name in HEAVY:
             cost = max(cost, _size(op.operands[0]) / max(1, _size(op.results[0])))
         if op.name in UPDATES:
             return LIMIT
@@ -133,6 +139,12 @@ class _Fuser:
             self._make_root(op)
             return
         homes = self._homes_of(op)
+        if self.rows and self._fits_rows(op, homes):
+            self.homes[op], self.pointwise[op] = homes, False
+            self.row_valued.add(op)
+            if op.name == "reduce":
+                self.closed.update(homes)
+            return
         if not self._may_fuse(op, homes):
             self._make_root(op)
             return
@@ -149,6 +161,22 @@ class _Fuser:
                 return
             homes = self._homes_of(op)
         self.homes[op], self.pointwise[op] = homes, pointwise
+
+    def _fits_rows(self, op: Op, homes: frozenset[Op]) -> bool:
+        """Has the op one value for each row of the one kernel that reads it, where it is read for whole rows?"""
+        users = {u for r in op.results for u in self.users.get(r, ())}
+        if len(homes) != 1 or not users or any(r in self.escaping for r in op.results):
+            return False
+        (home,) = homes
+        members = self.members[home]
+        shape = members[0].results[0].type.shape
+        if any(not OPS[m.name].elementwise or r.type.shape != shape for m in members for r in m.results):
+            return False
+        if not row_kernels.row_valued(op, shape):
+            return False
+        if any(u.name in BOUNDARY or any(v in op.results for r in u.regions for v in r.free()) for u in users):
+            return False
+        return all(u in self.row_valued or (u in self.homes and row_kernels.spreads(u, shape)) for u in users)
 
     def _make_root(self, op: Op) -> None:
         self.roots.update(op.results)
@@ -367,7 +395,7 @@ class _Fuser:
         if op.name == "constant" and _inline_constant(op.result):
             return
         operands = [self._get(out, v) for v in op.operands]
-        regions = [_closed(r, op) if op.name == "library" else _fuse(r, self.env) for r in op.regions]
+        regions = [_closed(r, op) if op.name == "library" else _fuse(r, self.env, self.rows) for r in op.regions]
         new = out.add(op.name, operands, [r.type for r in op.results], op.attrs, regions, op.loc)
         self.env.update(zip(op.results, new.results, strict=True))
 
