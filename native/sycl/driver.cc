@@ -1,17 +1,15 @@
 // The driver for Intel GPUs, through SYCL: devices of Level Zero and OpenCL, or OpenCL's CPU device.
 //
 // This library is linked to libsycl.so.9 and has no path of its own. Before it is opened with dlopen, these must have
-// been opened by absolute path with RTLD_NOW | RTLD_GLOBAL, in this order, as far as they are there:
+// been opened by absolute path, in this order, as far as they are there (RTLD_LOCAL is enough: the linker then finds
+// them by their SONAMEs):
 //
-//   needed by the OpenCL CPU device:  libintlc.so.5, libimf.so, libirng.so, libsvml.so, libOpenCL.so.1
-//   needed by oneDNN:                 libtbb.so.12
-//   always needed:                    libsycl.so.9 (it finds libur_loader beside itself)
+//   needed by the OpenCL CPU device:  libintlc.so.5, libimf.so, libirng.so, libsvml.so, libtbb.so.12, libOpenCL.so.1
+//   always needed:                    libur_loader.so.0, libsycl.so.9
 //
 // and the path of libintelocl.so must be in the environment variable OCL_ICD_FILENAMES (colons between several): SYCL
-// enumerates platforms once, in its first call. Real GPUs need none of the optional ones. The names in `paths` that
-// this library reads itself: "libdnnl" (oneDNN built for SYCL, of the package onednn).
-#include "../driver.h"
-
+// enumerates platforms once, in its first call. Real GPUs need only the latter. `paths` of ferrule_get_driver: "dnnl"
+// is libdnnl.so.3 of the package onednn, which is built for SYCL and needs the former, too.
 #include <cstring>
 
 #include "device.h"
