@@ -20,6 +20,8 @@ from ferrule.targets.gpu import Gpu, find
 
 # The kind of device that stands in for a GPU, with loads as narrow and as wide as GPUs want them.
 NARROW = "xpu:kind=cpu,units=2,group=1024,local=65536,f16=1,f64=1"
+# Kernels as GPUs get them, which the device that stands in runs as well.
+GPU = NARROW.replace("kind=cpu", "kind=gpu")
 # The same without f16 and f64, as some GPUs are.
 LACKING = NARROW.replace("f16=1,f64=1", "f16=0,f64=0")
 

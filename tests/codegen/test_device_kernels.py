@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import test_kernels
 from fused import Case, case, difference, evaluate, guarded, monoid
-from on_device import NARROW, LinkedDevice, machine, queue
+from on_device import GPU, NARROW, LinkedDevice, machine, queue
 
 from ferrule.codegen.kernel import emit_kernel
 from ferrule.targets.machine import Machine
@@ -29,8 +29,13 @@ def device() -> None:
 
 
 def check(cases: Sequence[Case], _: Machine | None = None) -> None:
-    kernels = [emit_kernel(c.block, f"k{i}", machine(NARROW)) for i, c in enumerate(cases)]
-    linked = LinkedDevice(kernels, machine(NARROW))
+    for target in (NARROW, GPU):
+        check_on(target, cases)
+
+
+def check_on(target: str, cases: Sequence[Case]) -> None:
+    kernels = [emit_kernel(c.block, f"k{i}", machine(target)) for i, c in enumerate(cases)]
+    linked = LinkedDevice(kernels, machine(target))
     wrong = []
     for c, kernel in zip(cases, kernels, strict=True):
         expected = evaluate(c.block, c.args)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from on_device import NARROW, Runner, queue
+from on_device import GPU, NARROW, Runner, queue
 
 from ferrule.pipeline import compile_program
 from ferrule.program import Case, While
@@ -19,10 +19,12 @@ def device() -> None:
 
 def run(text: str, *args: np.ndarray) -> Runner:
     """Runs a program and compares its results with their meaning."""
-    program = compile_program(text.encode(), target=NARROW)
-    runner = Runner(program)
-    for got, want in zip(runner(*args), evaluate_module(read(text.encode(), "mlir"), args), strict=True):
-        np.testing.assert_allclose(got, want, rtol=2e-5, atol=1e-6)
+    wanted = evaluate_module(read(text.encode(), "mlir"), args)
+    for target in (NARROW, GPU):
+        program = compile_program(text.encode(), target=target)
+        runner = Runner(program)
+        for got, want in zip(runner(*args), wanted, strict=True):
+            np.testing.assert_allclose(got, want, rtol=2e-5, atol=1e-6)
     runner.hosted = [s for steps in program.blocks for s in steps if isinstance(s, While | Case)]  # type: ignore[attr-defined]
     return runner
 

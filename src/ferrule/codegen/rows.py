@@ -9,7 +9,7 @@ from ferrule.codegen.emitter import Family
 from ferrule.codegen.index import Component, Index
 from ferrule.codegen.items import dialect
 from ferrule.codegen.llvm import V, i64
-from ferrule.codegen.teams import GROUP, make_team, team_size, wants_team
+from ferrule.codegen.teams import limit_of, make_team, team_size, wants_team
 from ferrule.ir import Block, Op
 
 
@@ -30,9 +30,9 @@ def emit(family: Family, block: Block, outputs: Sequence[V], reductions: Sequenc
     shape = block.results[0].shape
     rows, columns = prod(shape[:-1]), shape[-1]
     em, b = family.at(1), family.b
-    size = team_size(columns, family.machine.group_size)  # type: ignore[attr-defined]
+    size = team_size(columns, limit_of(family))
     count = 1
-    while size * count < GROUP // 2 and count < rows:
+    while size * count < limit_of(family) // 2 and count < rows:
         count *= 2
     team = make_team(family, size, count)
     row = em.ix.add(em.ix.mul(Index(dialect(family).group_id(b), 0, 0, -(-rows // count)), count), team.number)

@@ -19,8 +19,8 @@ from ferrule.codegen.scalar import memory_type
 from ferrule.ir import Block, Op, Value
 from ferrule.ops import OPS
 
-# Work-items of a group, and the elements that an item of a smaller team should have at least.
-GROUP, EACH = 256, 4
+# The elements that an item of a team that is not full should have at least.
+EACH = 4
 # Shorter reductions are done by one item each.
 TEAM_FROM = 16
 # So many values one item adds up without losing digits that matter.
@@ -60,12 +60,18 @@ def wants_team(op: Op) -> bool:
     return inner >= TEAM_FROM or results < 64
 
 
-def team_size(elements: int, machine_limit: int) -> int:
+def team_size(elements: int, limit: int) -> int:
     """The power of two for reductions over so many elements."""
     size = 1
-    while size < min(GROUP, machine_limit) and size * 2 * EACH <= elements:
+    while size * 2 <= limit and size * 2 * EACH <= elements:
         size *= 2
     return size
+
+
+def limit_of(family: Family) -> int:
+    """The most work-items in a team, or in a group of small teams."""
+    machine = family.machine
+    return min(machine.team_items, machine.group_size)  # type: ignore[attr-defined]
 
 
 def plan(block: Block) -> int | None:
@@ -115,9 +121,9 @@ def emit(family: Family, block: Block, outputs: Sequence[V], elements: int) -> i
     shape = block.results[0].shape
     rows = prod(shape)
     em, b = family.at(1), family.b
-    size = team_size(elements, family.machine.group_size)  # type: ignore[attr-defined]
+    size = team_size(elements, limit_of(family))
     count = 1
-    while size * count < GROUP // 2 and count < rows:
+    while size * count < limit_of(family) // 2 and count < rows:
         count *= 2
     team = make_team(family, size, count)
     row = em.ix.add(em.ix.mul(Index(dialect(family).group_id(b), 0, 0, -(-rows // count)), count), team.number)
