@@ -158,7 +158,7 @@ size_t DnnlCall::AddStep(DnnlObject desc, std::vector<Binding> bindings, std::ve
   Step step{DnnlOwner(primitive, dnnl.primitive_destroy), std::move(bindings), std::move(after)};
   DnnlObject scratchpad = dnnl.primitive_desc_query_md(desc, Dnnl::kScratchpadMd, 0);
   if (size_t bytes = scratchpad ? dnnl.memory_desc_get_size(scratchpad) : 0) {
-    step.bindings.push_back({Dnnl::kScratchpadArg, Clone(scratchpad), Reserve(bytes)});
+    step.bindings.push_back({Dnnl::kScratchpadArg, Clone(scratchpad), Reserve(bytes), nullptr, {}});
   }
   steps_.push_back(std::move(step));
   return steps_.size() - 1;
@@ -174,8 +174,8 @@ size_t DnnlCall::AddReorder(DnnlObject from, Place from_place, DnnlObject to, Pl
   DnnlCheck(dnnl.reorder_primitive_desc_create(&desc, from, engine, to, engine, attributes), "describe a reorder");
   DnnlOwner owner(desc, dnnl.primitive_desc_destroy);
   std::vector<Binding> bindings;
-  bindings.push_back({Dnnl::kSourceArg, Clone(from), from_place});
-  bindings.push_back({Dnnl::kDestinationArg, Clone(to), to_place});
+  bindings.push_back({Dnnl::kSourceArg, Clone(from), from_place, nullptr, {}});
+  bindings.push_back({Dnnl::kDestinationArg, Clone(to), to_place, nullptr, {}});
   return AddStep(desc, std::move(bindings), std::move(after));
 }
 
@@ -204,11 +204,11 @@ void DnnlCall::Add(DnnlOwner desc, const std::vector<Side>& sides, const Epilogu
       }
       place = held;
     }
-    bindings.push_back({side.argument, Clone(inside), place});
+    bindings.push_back({side.argument, Clone(inside), place, nullptr, {}});
   }
   for (const Epilogue::Operand& operand : epilogue.operands()) {
     int argument = PostOperationBase(queue_.engine.get()) * (operand.place + 1) | Dnnl::kSecondSourceArg;
-    bindings.push_back({argument, operand.tensor.Desc(), {Place::kOperand, operand.index}});
+    bindings.push_back({argument, operand.tensor.Desc(), {Place::kOperand, operand.index}, nullptr, {}});
   }
   size_t main = AddStep(desc.get(), std::move(bindings), std::move(before));
   for (Back& b : back) AddReorder(b.from, b.from_place, b.to.get(), b.to_place, {main});
@@ -221,21 +221,23 @@ sycl::event DnnlCall::Run(void* const* operands, void* const* results, void* scr
                           const std::vector<sycl::event>& after) {
   const Dnnl& dnnl = Dnnl::Get();
   std::vector<sycl::event> done(steps_.size()), waits;
-  std::vector<DnnlOwner> memories;
   std::vector<DnnlArgument> arguments;
   for (size_t s = 0; s < steps_.size(); ++s) {
-    const Step& step = steps_[s];
-    memories.clear(), arguments.clear(), waits.clear();
-    for (const Binding& binding : step.bindings) {
+    Step& step = steps_[s];
+    arguments.clear(), waits.clear();
+    for (Binding& binding : step.bindings) {
       const Place& place = binding.place;
       void* data = place.kind == Place::kOperand  ? operands[place.at]
                    : place.kind == Place::kResult ? results[place.at]
                                                   : static_cast<char*>(scratch) + place.at;
-      DnnlObject memory = nullptr;
-      DnnlCheck(dnnl.sycl_interop_memory_create(&memory, binding.desc.get(), queue_.engine.get(), Dnnl::kUsm, data),
-                "use a buffer");
-      memories.emplace_back(memory, dnnl.memory_destroy);  // the running primitive holds it, too
-      arguments.push_back({binding.argument, memory});
+      if (data != binding.data || !binding.memory) {
+        DnnlObject made = nullptr;
+        DnnlCheck(dnnl.sycl_interop_memory_create(&made, binding.desc.get(), queue_.engine.get(), Dnnl::kUsm, data),
+                  "use a buffer");
+        binding.memory = DnnlOwner(made, dnnl.memory_destroy);
+        binding.data = data;
+      }
+      arguments.push_back({binding.argument, binding.memory.get()});
     }
     for (size_t before : step.after) waits.push_back(done[before]);
     DnnlCheck(dnnl.sycl_interop_primitive_execute(step.primitive.get(), queue_.stream.get(),

@@ -72,6 +72,10 @@ class DnnlCall : public FerruleCall {
     int argument;
     DnnlOwner desc;
     Place place;
+    // The memory object of the last run; a program mostly finds its buffers where they were. A running primitive holds
+    // its objects, too.
+    void* data = nullptr;
+    DnnlOwner memory;
   };
   struct Step {
     DnnlOwner primitive;
