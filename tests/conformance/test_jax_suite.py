@@ -134,20 +134,28 @@ def run(*arguments: str, results: Path) -> dict[str, str]:
     return {f"{file}.{test}": line["outcome"] for (file, test), line in runner.read(results).outcomes.items()}
 
 
-def judge(found: dict[str, str], at_least: int, results: Path) -> None:
+def judge(found: dict[str, str], at_least: int, results: Path, platform: str) -> None:
     whys = {f"{file}.{test}": line["why"] for (file, test), line in runner.read(results).outcomes.items()}
-    faults = manifest.faults(manifest.load(), found, "default")
+    faults = manifest.faults(manifest.load(), found, "default", platform)
     assert not faults, "\n".join(f"{fault}\n{whys.get(fault.split(':')[0], '')}" for fault in faults)
     passed = sum(outcome == "pass" for outcome in found.values())
     assert passed >= at_least, f"{passed} of {len(found)} passed"
 
 
-def test_a_sample_of_jax_primitives(tmp_path: Path) -> None:
-    results = tmp_path / "primitives.jsonl"
-    judge(run("primitives", "--one-in", "25", results=results), 180, results)
+@pytest.fixture(params=["ferrule", "xpu"])
+def platform(request: pytest.FixtureRequest) -> str:
+    if request.param == "xpu":
+        request.getfixturevalue("xpu")
+    return request.param
 
 
-def test_a_sample_of_jax_own_tests(tmp_path: Path) -> None:
+def test_a_sample_of_jax_primitives(tmp_path: Path, platform: str) -> None:
+    """On xpu a smaller one: each program is compiled twice, by Ferrule and by the device."""
+    results, part, at_least = tmp_path / "primitives.jsonl", *(("25", 180) if platform == "ferrule" else ("50", 90))
+    judge(run("primitives", "--platform", platform, "--one-in", part, results=results), at_least, results, platform)
+
+
+def test_a_sample_of_jax_own_tests(tmp_path: Path, platform: str) -> None:
     """About one in a hundred of JAX's tests; they are not in any package, so a machine may have no copy."""
     import importlib.metadata
 
@@ -159,7 +167,8 @@ def test_a_sample_of_jax_own_tests(tmp_path: Path) -> None:
         pytest.skip("the known failures are those of JAX 0.10.2")
     results = tmp_path / "jax.jsonl"
     names = ["lax_test", "lax_numpy_test", "lax_control_flow_test", "lax_numpy_indexing_test", "nn_test", "linalg_test"]
-    judge(run("jax", "--one-in", "100", "--files", *names, results=results), 60, results)
+    found = run("jax", "--platform", platform, "--one-in", "100", "--files", *names, results=results)
+    judge(found, 60, results, platform)
 
 
 def test_results_say_how_they_were_made(tmp_path: Path) -> None:
