@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from ferrule.codegen import spirv
 from ferrule.codegen.kernel import Kernel
 from ferrule.debug import Trace
 from ferrule.errors import InvalidArgument, Unsupported
@@ -57,6 +58,8 @@ def compile_program(code: bytes, format: str = "mlir", options: bytes = b"", tar
     """
     settings = parse_options(options, USER_OPTIONS)
     machine = find(target)
+    if machine.grouped:
+        spirv.WORKER.start()
     trace = Trace(settings.user)
     # Expressions are walked recursively in places; the compile thread has a large stack.
     sys.setrecursionlimit(max(sys.getrecursionlimit(), 20000))

@@ -18,6 +18,15 @@ Layers, each in a file of its own, arrows pointing down:
     lanes      `Num`: a lane value with Python's operators, which formulas are written in
     llvm       the text writer and the way from text to an object file
 
+On devices (`machine.grouped`) a kernel is a function of its pointers that groups of work-items run, and the schedule is
+another; the expressions are the same:
+
+    groups     which schedule a block gets
+    items      one work-item per element · teams: several per reduction · rows: reductions along rows, then the rows
+    tiles_device   transposes through shared memory · concurrent: scatters whose places may meet · device_loop
+    dialect    how a kind of code spells address spaces, work-item numbers, barriers, the math library
+    spirv      the dialect of OpenCL and Level Zero, and the way to a module (spirv_worker, spirv_labels)
+
 A lane value is what an element expression returns: a `llvm.V` of the dtype's *compute type*, or for complex types a
 pair (re, im) of them. Compute types: i1 → i1; integers → iN (2- and 4-bit ones → i8 holding the extended value);
 f32/f64 → float/double; all narrower floats → float holding a value that the dtype can represent (each op rounds).
