@@ -19,6 +19,7 @@ from ferrule.passes.allocate import allocate
 from ferrule.passes.assemble import Work, assemble
 from ferrule.passes.count import count
 from ferrule.passes.device_control import flatten_control
+from ferrule.passes.epilogue import attach_epilogues
 from ferrule.passes.expand import expand
 from ferrule.passes.fuse import fuse
 from ferrule.passes.match import match
@@ -82,6 +83,8 @@ def compile_module(module: Module, settings: CompileOptions, trace: Trace, machi
     main = module.main
     graph = trace.stage("simplify", lambda: simplify(main.body))
     graph = trace.stage("match", lambda: simplify(match(graph, machine)))
+    if machine.grouped:
+        graph = trace.stage("epilogue", lambda: simplify(attach_epilogues(graph)))
     graph = trace.stage("expand", lambda: expand(graph, machine))
     graph = trace.stage("count", lambda: count(graph))
     if machine.grouped:
