@@ -158,6 +158,7 @@ from ferrule.client import Plugin
 assert len(Plugin({str(ferrule.library_path())!r}).client().devices) == 1
 print(jax.jit(lambda x: jax.scipy.special.erfc(x) * jax.pure_callback(numpy.cos, x, x))(numpy.float32(0.5)))
 """
-    done = python(program, PJRT_NAMES_AND_LIBRARY_PATHS=f"ferrule:{ferrule.library_path()}", JAX_PLATFORMS="ferrule,cpu")
+    listed = f"ferrule:{ferrule.library_path()}"
+    done = python(program, PJRT_NAMES_AND_LIBRARY_PATHS=listed, JAX_PLATFORMS="ferrule,cpu")
     assert done.returncode == 0, done.stderr
     assert abs(float(done.stdout) - 0.4795001 * 0.8775826) < 1e-6

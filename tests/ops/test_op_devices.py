@@ -15,7 +15,7 @@ from ferrule.program import Call
 from ferrule.stablehlo.legalize import NATIVE
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "codegen"))
-from on_device import NARROW, Runner, queue  # noqa: E402
+from on_device import NARROW, Runner, queue
 
 NAMES = sorted(name for name, op in OPS.items() if op.samples is not None and not op.internal)
 
