@@ -10,16 +10,19 @@ from ferrule.codegen.emitter import Emitter, Family
 from ferrule.codegen.index import Component, Index
 from ferrule.codegen.llvm import V, i64
 
-# Work-items per group where they do not work together: enough to keep every lane of a compute unit busy.
-GROUP = 256
-
 
 def group_size(family: Family, items: int) -> int:
     """How many work-items a group of independent ones has: a power of two, no more than there is work for."""
-    size = min(GROUP, family.machine.group_size)  # type: ignore[attr-defined]
+    size = _limit(family)
     while size > 1 and size // 2 >= items:
         size //= 2
     return size
+
+
+def _limit(family: Family) -> int:
+    """The most work-items of a group in which each works alone."""
+    machine = family.machine
+    return min(machine.group_items, machine.group_size)  # type: ignore[attr-defined]
 
 
 def dialect(family: Family) -> GroupDialect:
@@ -69,8 +72,8 @@ def row_size(family: Family, spaces: Sequence[int]) -> int:
     inner = spaces[-1]
     if len(spaces) == 1 or inner < 64:
         return 0
-    limit = min(GROUP, family.machine.group_size)  # type: ignore[attr-defined]
-    sizes = [s for s in (256, 128, 64, 32) if s <= limit]
+    limit = _limit(family)
+    sizes = [s for s in (1024, 512, 256, 128, 64, 32) if s <= limit]
     best = min(sizes, key=lambda s: (-(-inner // s) * s, -s), default=0)
     return best if best and -(-inner // best) * best <= inner * 1.125 else 0
 

@@ -19,10 +19,10 @@ class Gpu(Machine):
     `arch`: the vendor's name of the architecture. `kind`: "cpu" for a CPU that stands in for a GPU. `compute_units`:
     parts that each run groups by themselves. `group_size`: the most work-items per group; `sub_groups`: the numbers of
     work-items that run in lockstep; `local_bytes`: memory that the items of a group share. `f16`, `f64`, `atomic64`:
-    what the device computes with. `team_items`: the most work-items that do one reduction together (the width of a
-    vector, where the device's compiler makes vectors of work-items). `bandwidth` (bytes/s) and `peak` (f32
-    operations/s) are estimates; `host_access`: the host reads and writes device memory by its address. `libraries`:
-    prefixes of the library calls that the driver offers.
+    what the device computes with. `group_items`: work-items per group where each works alone; `team_items`: the most
+    that do one reduction together (the width of a vector, where the device's compiler makes vectors of work-items).
+    `bandwidth` (bytes/s) and `peak` (f32 operations/s) are estimates; `host_access`: the host reads and writes device
+    memory by its address. `libraries`: prefixes of the library calls that the driver offers.
     """
 
     arch: str = ""
@@ -34,6 +34,7 @@ class Gpu(Machine):
     f16: bool = True
     f64: bool = True
     atomic64: bool = True
+    group_items: int = 256
     team_items: int = 256
     bandwidth: float = 5e11
     peak: float = 1e13
@@ -136,6 +137,6 @@ def described(facts: dict[str, str], base: Gpu, target: str) -> Gpu:
     if facts.get("sub_groups"):
         changed["sub_groups"] = tuple(int(s) for s in facts["sub_groups"].split("/") if s.isdigit())
     if facts.get("kind") == "cpu":
-        changed |= {"kind": "cpu", "team_items": 16, "bandwidth": 2e10, "peak": 1e11}
+        changed |= {"kind": "cpu", "group_items": 1024, "team_items": 16, "bandwidth": 2e10, "peak": 1e11}
     changed["threads"] = changed["compute_units"]
     return replace(base, **changed)  # type: ignore[arg-type]
