@@ -162,3 +162,19 @@ print(jax.jit(lambda x: jax.scipy.special.erfc(x) * jax.pure_callback(numpy.cos,
     done = python(program, PJRT_NAMES_AND_LIBRARY_PATHS=listed, JAX_PLATFORMS="ferrule,cpu")
     assert done.returncode == 0, done.stderr
     assert abs(float(done.stdout) - 0.4795001 * 0.8775826) < 1e-6
+
+
+def test_compile_for_a_gpu_that_is_not_here(python):
+    """No device, no driver, nothing of oneAPI is needed."""
+    program = START + (
+        "import jax, jax.numpy as jnp\n"
+        "from jax.experimental import topologies\n"
+        "from jax.sharding import SingleDeviceSharding\n"
+        "found = topologies.get_topology_desc(platform='xpu', target='xpu:pvc')\n"
+        "place = SingleDeviceSharding(found.devices[0])\n"
+        "step = jax.jit(lambda x: jnp.sin(x) @ x, in_shardings=place, out_shardings=place)\n"
+        "compiled = step.lower(jax.ShapeDtypeStruct((8, 8), jnp.float32)).compile()\n"
+        "print(found.devices, compiled.cost_analysis()['flops'] > 0)\n"
+    )
+    done = python(program, FERRULE_DRIVER="/nowhere/driver.so")
+    assert done.stdout.strip() == f"{XPU} True", done.stderr
