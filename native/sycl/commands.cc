@@ -1,4 +1,6 @@
 // Opening devices, memory, and commands.
+#include <mutex>
+
 #include "device.h"
 #include "module.h"
 
@@ -148,7 +150,15 @@ int Join(FerruleDevice* device, FerruleAfter after, FerruleEvent** done) {
 int Wait(FerruleEvent* event) {
   return Guard([&] { return "a command on " + event->faults->device; },
                [&] {
-                 event->event.wait_and_throw();  // hands asynchronous errors to the queue's handler first
+                 {
+                   // Intel's OpenCL runtime for processors hangs now and then when several threads wait in it at once:
+                   // one runs in the arena of the other's tasks, and each waits for the other. What is waited for has
+                   // been submitted and depends on no thread, so that waiting in turn is safe.
+                   static std::mutex one_at_a_time;
+                   std::unique_lock turn(one_at_a_time, std::defer_lock);
+                   if (event->event.get_backend() == sycl::backend::opencl) turn.lock();
+                   event->event.wait_and_throw();  // hands asynchronous errors to the queue's handler first
+                 }
                  if (event->succeeded) return;
                  if (Error error = event->faults->Of(event->number); error.code != kOk) throw error;
                  event->succeeded = true;

@@ -88,6 +88,19 @@ def test_many_runs_in_flight() -> None:
     np.testing.assert_allclose(value, expected, rtol=1e-3, atol=1e-4)
 
 
+def test_waits_of_all_devices_at_once() -> None:
+    """Every device's thread waits for its own commands while the others wait for theirs (it hung on SYCL's CPU device)."""
+    f = jax.pmap(lambda x: lax.psum(jnp.sin(x) * 2, "i") + x.sum(), axis_name="i")
+    g = jax.pmap(lambda x: (x @ x.T).sum(0) + x[0, 0])
+    for k in range(150):
+        a = numbers(COUNT, 3, k % 7 + 1, seed=k)
+        expected = (np.sin(a) * 2).sum(0) + a.sum((1, 2))[:, None, None]
+        np.testing.assert_allclose(f(a), expected, rtol=1e-3, atol=1e-4)
+        for _ in range(5):
+            f(a)
+        g(a)
+
+
 def test_an_array_on_too_few_devices() -> None:
     one = jax.device_put(jnp.ones(3), jax.devices()[1])
     with pytest.raises(ValueError, match="incompatible devices"):
