@@ -89,7 +89,7 @@ def test_many_runs_in_flight() -> None:
 
 
 def test_waits_of_all_devices_at_once() -> None:
-    """Every device's thread waits for its own commands while the others wait for theirs (it hung on SYCL's CPU device)."""
+    """Every device's thread waits for its own commands at the same time (SYCL's CPU device hung)."""
     f = jax.pmap(lambda x: lax.psum(jnp.sin(x) * 2, "i") + x.sum(), axis_name="i")
     g = jax.pmap(lambda x: (x @ x.T).sum(0) + x[0, 0])
     for k in range(150):
