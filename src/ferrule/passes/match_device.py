@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from ferrule.ir import Block, Op, Tensor, Value
 from ferrule.ir import types as t
 from ferrule.ir.types import DType
@@ -24,6 +26,8 @@ def device_rule(out: Block, op: Op, operands: list[Value], machine: Gpu) -> Sequ
     """The rule for products on a device; None leaves the op to a generated kernel."""
     from ferrule.passes.match import convolution_call, product_call
 
+    if (summed := _vector_product(out, op, operands)) is not None:
+        return [summed]
     if not machine.has_library("dnnl") or any(0 in v.shape for v in (*operands, op.result)):
         return None
     wanted = library_type([v.dtype for v in operands], op.result.dtype)
@@ -41,6 +45,31 @@ def device_rule(out: Block, op: Op, operands: list[Value], machine: Gpu) -> Sequ
     else:
         result = product_call(out, op, reads, "dnnl.matmul", type)
     return [_cast(out, result, op.result.dtype, op)]
+
+
+def _vector_product(out: Block, op: Op, operands: list[Value]) -> Value | None:
+    """A product with a vector as what it is, a sum of products: bounded by memory, and long sums are added up in parts,
+    where the library has one chain for each."""
+    if op.name != "dot_general":
+        return None
+    dims, dtype = op.attrs["dot_dimension_numbers"], op.result.dtype
+    contracted = dims.lhs_contracting_dimensions, dims.rhs_contracting_dimensions
+    same = all(v.dtype == dtype for v in operands) and dtype in (t.f32, t.f64, t.c64, t.c128)
+    if not same or dims.lhs_batching_dimensions or any(len(c) != 1 for c in contracted):
+        return None
+    ranks = [len(v.shape) for v in operands]
+    if 1 not in ranks or 0 in operands[0].shape or 0 in operands[1].shape:
+        return None
+    at = 0 if ranks[0] == 1 else 1
+    (vector, matrix), (axis,) = (operands[at], operands[1 - at]), contracted[1 - at]
+    attrs = {"broadcast_dimensions": (axis,)}
+    spread = out.add("broadcast_in_dim", [vector], [matrix.type], attrs, (), op.loc).result
+    products = out.add("multiply", [spread, matrix], [matrix.type], {}, (), op.loc).result
+    scalar = Tensor((), dtype)
+    zero = out.add("constant", [], [scalar], {"value": np.zeros((), dtype.numpy)}, (), op.loc).result
+    body = Block([scalar, scalar])
+    body.results = [body.add("add", body.args, scalar).result]
+    return out.add("reduce", [products, zero], [op.result.type], {"dimensions": (axis,)}, [body], op.loc).result
 
 
 def library_type(operands: Sequence[DType], result: DType) -> tuple[DType, DType] | None:
