@@ -155,11 +155,7 @@ int Wait(FerruleEvent* event) {
                    // one runs in the arena of the other's tasks, and each waits for the other. What is waited for has
                    // been submitted and depends on no thread, so that waiting in turn is safe.
                    static std::mutex one_at_a_time;
-                   std::unique_lock turn(one_at_a_time, std::defer_lock);
-                   const bool complete = event->event.get_info<sycl::info::event::command_execution_status>() ==
-                                         sycl::info::event_command_status::complete;
-                   // (An event that never had a command has no backend to ask for.)
-                   if (!complete && event->event.get_backend() == sycl::backend::opencl) turn.lock();
+                   const std::lock_guard turn(one_at_a_time);
                    event->event.wait_and_throw();  // hands asynchronous errors to the queue's handler first
                  }
                  if (event->succeeded) return;
