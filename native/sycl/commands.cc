@@ -21,7 +21,7 @@ Error Faults::Of(uint64_t number) const {
 int Open(const Found& found, FerruleDevice** device) {
   return Guard([&] { return "opening " + found.name; },
                [&] {
-                 auto faults = std::make_shared<Faults>(found.name);
+                 auto faults = std::make_shared<Faults>(found.name, found.device.is_cpu());
                  auto handler = [faults](sycl::exception_list errors) {
                    for (const std::exception_ptr& e : errors) faults->Add(Describe(e, "it failed while it ran"));
                  };
@@ -34,7 +34,11 @@ int Open(const Found& found, FerruleDevice** device) {
 }
 
 void Close(FerruleDevice* device) {
-  Guard([&] { return device->In("closing"); }, [&] { device->queue.wait_and_throw(); });
+  Guard([&] { return device->In("closing"); },
+        [&] {
+          const Turn turn(device->faults->is_cpu);
+          device->queue.wait_and_throw();
+        });
   delete device;
 }
 
@@ -78,6 +82,7 @@ void Pace::Count(const sycl::event& event, bool is_call) {
   if (++commands_ < kWindow) return;
   if (calls_ || calls_before_) {
     try {
+      const Turn turn(true);
       before_.wait();
     } catch (const std::exception&) {  // is for those who wait for that command itself
     }
@@ -150,15 +155,11 @@ int Join(FerruleDevice* device, FerruleAfter after, FerruleEvent** done) {
 int Wait(FerruleEvent* event) {
   return Guard([&] { return "a command on " + event->faults->device; },
                [&] {
+                 if (event->succeeded) return;
                  {
-                   // Intel's OpenCL runtime for processors hangs now and then when several threads wait in it at once:
-                   // one runs in the arena of the other's tasks, and each waits for the other. What is waited for has
-                   // been submitted and depends on no thread, so that waiting in turn is safe.
-                   static std::mutex one_at_a_time;
-                   const std::lock_guard turn(one_at_a_time);
+                   const Turn turn(event->faults->is_cpu);
                    event->event.wait_and_throw();  // hands asynchronous errors to the queue's handler first
                  }
-                 if (event->succeeded) return;
                  if (Error error = event->faults->Of(event->number); error.code != kOk) throw error;
                  event->succeeded = true;
                });

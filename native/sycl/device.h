@@ -34,7 +34,7 @@ const Devices& FindDevices(bool tiles);
 // every command that had been given to the queue by then, and is not known to have succeeded, has failed.
 class Faults {
  public:
-  explicit Faults(std::string device) : device(std::move(device)) {}
+  Faults(std::string device, bool is_cpu) : device(std::move(device)), is_cpu(is_cpu) {}
 
   uint64_t Next() { return ++issued_; }
   void Add(Error error);
@@ -42,12 +42,31 @@ class Faults {
   Error Of(uint64_t number) const;
 
   const std::string device;  // its name
+  const bool is_cpu;
 
  private:
   std::atomic<uint64_t> issued_{0};
   std::atomic<uint64_t> failed_until_{0};
   mutable std::mutex mutex_;
   Error error_;
+};
+
+// Held while a thread waits in SYCL for a CPU device. Intel's OpenCL runtime for processors hangs now and then when
+// several threads wait in it at once: one runs in the arena of the other's tasks, and each waits for the other. What is
+// waited for has been submitted and depends on no thread, so that waiting in turn is safe. Other devices' waits need
+// none.
+class Turn {
+ public:
+  explicit Turn(bool is_cpu) : lock_(Mutex(), std::defer_lock) {
+    if (is_cpu) lock_.lock();
+  }
+
+ private:
+  static std::mutex& Mutex() {
+    static auto* mutex = new std::mutex;  // threads may wait while the process exits
+    return *mutex;
+  }
+  std::unique_lock<std::mutex> lock_;
 };
 
 // Keeps the number of commands that wait behind library calls small on the CPU device. There, a library call is a task

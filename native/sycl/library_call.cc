@@ -67,7 +67,11 @@ int Call(FerruleDevice* device, FerruleCall* call, void* const* operands, void* 
 
 void Discard(FerruleCall* call) {
   if (!call) return;
-  Guard([] { return "discarding a library call"; }, [&] { call->last.wait(); });
+  Guard([] { return "discarding a library call"; },
+        [&] {
+          const Turn turn(call->device->faults->is_cpu);
+          call->last.wait();
+        });
   delete call;
 }
 
