@@ -15,7 +15,7 @@ import numpy as np
 
 from ferrule.errors import Unsupported
 from ferrule.ir import Block, ConvDims, DotDims, DType, Op, Tensor, Type, Value, rewrite
-from ferrule.passes import device_sort
+from ferrule.passes import device_fft, device_sort
 from ferrule.passes.match_device import PRODUCTS, device_rule
 from ferrule.stablehlo.tables import TypedFloat, TypedInt
 from ferrule.targets.gpu import Gpu
@@ -35,6 +35,10 @@ def match(block: Block, machine: Machine | None = None) -> Block:
                     return device_sort.sort(out, op, operands)
                 case "top_k":
                     return device_sort.top_k(out, op, operands)
+                case "fft" if not machine.host_access:
+                    # Where the host reads the memory itself, its library is faster than generated kernels.
+                    if (transformed := device_fft.fft(out, op, operands)) is not None:
+                        return transformed
                 case "reduce_window":
                     return device_sort.running_total(out, op, operands, machine)
             if op.name in PRODUCTS:
