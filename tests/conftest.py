@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 import os
+from importlib.metadata import entry_points
 
 import pytest
 
+import ferrule
+from ferrule.frameworks.jax import INSTALLED_PRIORITY
+from ferrule.targets.xpu import can_stand_in
+
 # A CPU stands in for a GPU without a word.
 os.environ.setdefault("FERRULE_XPU_DEVICE", "cpu")
+
+# JAX is told of the platforms here, before the module of any test may start it; tests/spmd tells it by the environment.
+if "PJRT_NAMES_AND_LIBRARY_PATHS" not in os.environ:
+    if not any(e.value == "ferrule.frameworks.jax" for e in entry_points(group="jax_plugins")):
+        ferrule.register_jax(priority=INSTALLED_PRIORITY)  # run from a checkout that is not installed
+    if can_stand_in(ferrule.library_path()):
+        ferrule.register_jax("xpu", target="xpu", priority=INSTALLED_PRIORITY - 1)
 
 
 @pytest.fixture(scope="session")

@@ -95,8 +95,8 @@ def test_donated_twice(client: Client, refused: Refused) -> None:
         ({"memory_limit_bytes": "lots"}, "INVALID_ARGUMENT", ("`memory_limit_bytes` must be a whole number", "`lots`")),
         ({"num_devices": 0}, "INVALID_ARGUMENT", ("between 1 and 1024",)),
         ({"target": "cpuu"}, "INVALID_ARGUMENT", ("unknown target `cpuu`", "known: auto, cpu")),
-        ({"target": "xpu"}, "UNIMPLEMENTED", ("SYCL", "not in this version", "FERRULE_TARGET=cpu")),
-        ({"platform_name": "xpu"}, "UNIMPLEMENTED", ("SYCL", "not in this version", "FERRULE_TARGET=cpu")),
+        ({"target": "cuda"}, "UNIMPLEMENTED", ("NVIDIA", "not in this version", "FERRULE_TARGET=cpu")),
+        ({"platform_name": "cuda"}, "UNIMPLEMENTED", ("NVIDIA", "not in this version", "FERRULE_TARGET=cpu")),
     ],
 )
 def test_client_options(
@@ -122,7 +122,7 @@ print("alive")
     ("variables", "words"),
     [
         ({"FERRULE_TARGET": "abacus"}, ("INVALID_ARGUMENT", "unknown target `abacus`", "FERRULE_TARGET", "auto, cpu")),
-        ({"FERRULE_TARGET": "xpu"}, ("UNIMPLEMENTED", "SYCL", "not in this version")),
+        ({"FERRULE_TARGET": "cuda"}, ("UNIMPLEMENTED", "NVIDIA", "not in this version")),
         ({"FERRULE_MEMORY_LIMIT": "lots"}, ("INVALID_ARGUMENT", "FERRULE_MEMORY_LIMIT", "whole number", "`lots`")),
         ({"FERRULE_NUM_DEVICES": "-1"}, ("INVALID_ARGUMENT", "FERRULE_NUM_DEVICES", "whole number", "`-1`")),
     ],
@@ -191,9 +191,9 @@ def test_artifacts_that_do_not_fit(client: Client, artifact: bytes, refused: Ref
             ("'main' needs processor features that this machine lacks: warp9", "fix: compile it on this machine"),
         ),
         (
-            changed(artifact, target="xpu"),
+            changed(artifact, target="cuda"),
             "FAILED_PRECONDITION",
-            ("'main' is for the target 'xpu'", "fix: compile it for this device"),
+            ("'main' is for the target 'cuda'", "fix: compile it for this device"),
         ),
     ):
         with refused(code, *words):

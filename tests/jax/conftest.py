@@ -6,21 +6,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from importlib.metadata import entry_points
 
 import pytest
 
 import ferrule
 import jax
-from ferrule.frameworks.jax import INSTALLED_PRIORITY
 from ferrule.targets.xpu import can_stand_in
 
-# Run from a checkout that is not installed, nobody else tells JAX.
-if not any(e.value == "ferrule.frameworks.jax" for e in entry_points(group="jax_plugins")):
-    ferrule.register_jax(priority=INSTALLED_PRIORITY)
-# A CPU stands in for a GPU only in programs that ask for it.
-if XPU := can_stand_in(ferrule.library_path()):
-    ferrule.register_jax("xpu", target="xpu", priority=INSTALLED_PRIORITY - 1)
+XPU = can_stand_in(ferrule.library_path())
 
 
 @pytest.fixture(params=["cpu", "xpu"])

@@ -104,7 +104,8 @@ def test_samples_have_the_inferred_types(name: str) -> None:
 def test_every_op_is_defined_whole() -> None:
     for name, op in OPS.items():
         assert op.infer is not None, name
-        assert op.evaluate is not None, name
+        # What the partitioner takes apart has a meaning for several devices only.
+        assert op.evaluate is not None or name.startswith(("sdy.", "ferrule.S")), name
 
 
 def test_unknown_op() -> None:

@@ -169,7 +169,8 @@ def _split(n: int, axes: str, partitions: int = 2) -> bytes:
 def test_each_device_gets_its_part(size: int, axes: str, local: int) -> None:
     module = partition(load(_split(size, axes)), 1, 2)
     assert [a.type.shape for a in module.main.body.args] == [(local,)]
-    assert [v.type.shape for v in module.main.body.results] == [(4,)]
+    # Nobody says how the result is split: it stays as its operand is.
+    assert [v.type.shape for v in module.main.body.results] == [(local,)]
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Collection, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -73,8 +74,13 @@ class Device:
         self.kind = text(kind.device_kind, kind.device_kind_size)
         shown = call("DeviceDescription_ToString", device_description=description)
         self.text = text(shown.to_string, shown.to_string_size)
-        found = call("DeviceDescription_Attributes", device_description=description)
-        self.attributes: dict[str, Any] = read_named_values(found.attributes, found.num_attributes)
+        self._description = description
+
+    @cached_property
+    def attributes(self) -> dict[str, Any]:
+        """What the plugin tells of the device beyond its kind."""
+        found = self.client.plugin.call("DeviceDescription_Attributes", device_description=self._description)
+        return read_named_values(found.attributes, found.num_attributes)
 
     def __repr__(self) -> str:
         return self.text
