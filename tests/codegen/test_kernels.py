@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from fused import Case, body, case, check, monoid, sample
 
-from ferrule.ir import ConvDims, DotDims, GatherDims, ScatterDims, Tensor
+from ferrule.codegen.kernel import work
+from ferrule.ir import Block, ConvDims, DotDims, GatherDims, ScatterDims, Tensor
 from ferrule.ir.types import DTYPES
 
 F, INT = "f32", "i32"
@@ -604,3 +605,12 @@ def test_other_machines() -> None:
     ]
     for size in (32, 16):
         check(cases, replace(host(), vector_bytes=size))
+
+
+def test_a_product_counts_two_operations_for_each_term():
+    block = Block([Tensor((8, 16), DTYPES[F]), Tensor((16, 4), DTYPES[F])])
+    dims = DotDims((), (), (1,), (0,))
+    block.results = block.add(
+        "dot_general", block.args, Tensor((8, 4), DTYPES[F]), {"dot_dimension_numbers": dims}
+    ).results
+    assert work(block) == (2 * 8 * 16 * 4, 4 * (8 * 16 + 16 * 4 + 8 * 4))

@@ -13,13 +13,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from math import prod
 
 import numpy as np
 
 from ferrule.codegen import groups, loop, scan, update
 from ferrule.codegen.emitter import Family
 from ferrule.codegen.llvm import Builder, V
-from ferrule.ir import Block, Value, tensor
+from ferrule.ir import Block, Op, Value, tensor
 from ferrule.ops import OPS
 from ferrule.targets.machine import Machine
 
@@ -102,11 +103,23 @@ def work(block: Block) -> tuple[float, float]:
         if op.regions:
             size = max(tensor(v).size for v in (*op.operands, *op.results))
         per = OPS[op.name].flops if op.name in OPS else 1.0
-        if op.name in ("dot_general", "convolution"):
-            size *= tensor(op.operands[1]).size ** 0.5
+        if op.name in ("dot", "dot_general", "convolution"):
+            size, per = size * _summed(op), 2.0
         flops += per * size
     nbytes = sum(tensor(v).nbytes for v in (*block.args, *block.results))
     return flops, float(nbytes)
+
+
+def _summed(op: Op) -> float:
+    """How many products are added up for one element of a product or convolution."""
+    if op.name == "convolution":
+        kernel = op.operands[1]
+        features = kernel.shape[op.attrs["dimension_numbers"].kernel_output_feature_dimension]
+        return tensor(kernel).size / max(1, features)
+    lhs = op.operands[0].shape
+    if op.name == "dot":
+        return float(lhs[-1])
+    return float(prod(lhs[d] for d in op.attrs["dot_dimension_numbers"].lhs_contracting_dimensions))
 
 
 def structure_key(block: Block) -> str:
