@@ -9,10 +9,10 @@ it) and commutative, and a value to start all lanes with that may be combined in
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from itertools import groupby
 from math import prod
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -246,9 +246,18 @@ class Start:
         self.values, self.is_init = values, is_init
 
 
-@lru_cache(maxsize=256)
+# Weak: what is remembered of an op must not keep its graph.
+_starts: WeakKeyDictionary[Op, Start | None] = WeakKeyDictionary()
+
+
 def start_values(op: Op) -> Start | None:
     """None when lanes cannot be used."""
+    if op not in _starts:
+        _starts[op] = _find_start(op)
+    return _starts[op]
+
+
+def _find_start(op: Op) -> Start | None:
     body, count = op.regions[0], len(op.operands) // 2
     if (kind := monoid(body)) is not None:
         neutral = _neutral(kind, op.results[0].dtype)

@@ -102,7 +102,7 @@ class Value:
 class Op:
     """One operation. `regions` are blocks; a block may use values defined outside it (as StableHLO allows)."""
 
-    __slots__ = ("name", "operands", "results", "attrs", "regions", "loc")
+    __slots__ = ("name", "operands", "results", "attrs", "regions", "loc", "__weakref__")
 
     def __init__(
         self,
