@@ -1,14 +1,12 @@
 // Launches on an accelerator. The device's worker thread starts a program's commands and goes on; a second thread waits
 // for them and completes the outputs. A program whose inputs are still being computed is started at once: it waits on
 // the device.
-#include <atomic>
 #include <cstdio>
 #include <exception>
 
 #include "launch.h"
 #include "profile.h"
 #include "scratch.h"
-#include "thread_pool.h"
 
 namespace ferrule {
 namespace {
@@ -66,7 +64,6 @@ struct Launch::Flight {
 };
 
 Status Launch::Submit(DeviceRun* run, Commands* exits) {
-  static std::atomic<int64_t> next_run{1};
   const DeviceProgram& program = *this->program().on_device();
   Accelerator* accelerator = device_->accelerator.get();
   FERRULE_RETURN_IF_ERROR(program.Prepare(accelerator, device_->allocator()));
@@ -74,16 +71,7 @@ Status Launch::Submit(DeviceRun* run, Commands* exits) {
   for (size_t i = 0; i < inputs_.size(); ++i) params[i] = inputs_[i].contents->storage->data();
   for (size_t k = 0; k < storage_.size(); ++k) outputs[k] = storage_[k]->data();
   Scratch scratch(device_->host_allocator());
-  ExecContext context;
-  context.pool = &ThreadPool::Global();
-  context.device_ordinal = device_->ordinal;
-  context.run_id = next_run.fetch_add(1, std::memory_order_relaxed);
-  context.ffi_context = context_ ? &context_->user_data : nullptr;
-  context.allocate = Scratch::Allocate;
-  context.allocate_self = &scratch;
-  context.replica_id = ids_.replica;
-  context.partition_id = ids_.partition;
-  context.rendezvous = rendezvous_.get();
+  ExecContext context = MakeContext(&scratch);
   run->accelerator = accelerator;
   run->memory = device_->allocator();
   run->host_memory = device_->host_allocator();

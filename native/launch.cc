@@ -168,23 +168,28 @@ Status Launch::Bind() {
   return {};
 }
 
-Status Launch::Run() {
-  if (device_->accelerator) return SubmitAndWait();
+ExecContext Launch::MakeContext(Scratch* scratch) const {
   static std::atomic<int64_t> next_run{1};
-  InlineVector<void*, 2 * kInline> params(inputs_.size()), outputs(storage_.size());
-  for (size_t i = 0; i < inputs_.size(); ++i) params[i] = inputs_[i].contents->storage->data();
-  for (size_t k = 0; k < storage_.size(); ++k) outputs[k] = storage_[k]->data();
-  Scratch scratch(device_->allocator());
   ExecContext context;
   context.pool = &ThreadPool::Global();
   context.device_ordinal = device_->ordinal;
   context.run_id = next_run.fetch_add(1, std::memory_order_relaxed);
   context.ffi_context = context_ ? &context_->user_data : nullptr;
   context.allocate = Scratch::Allocate;
-  context.allocate_self = &scratch;
+  context.allocate_self = scratch;
   context.replica_id = ids_.replica;
   context.partition_id = ids_.partition;
   context.rendezvous = rendezvous_.get();
+  return context;
+}
+
+Status Launch::Run() {
+  if (device_->accelerator) return SubmitAndWait();
+  InlineVector<void*, 2 * kInline> params(inputs_.size()), outputs(storage_.size());
+  for (size_t i = 0; i < inputs_.size(); ++i) params[i] = inputs_[i].contents->storage->data();
+  for (size_t k = 0; k < storage_.size(); ++k) outputs[k] = storage_[k]->data();
+  Scratch scratch(device_->allocator());
+  ExecContext context = MakeContext(&scratch);
   try {
     return program().Run(params.data(), outputs.data(), arena_ ? arena_->data() : nullptr, context);
   } catch (const std::bad_alloc&) {

@@ -16,6 +16,8 @@
 
 namespace ferrule {
 
+class Scratch;
+
 class Launch {
  public:
   Launch() = default;
@@ -65,6 +67,8 @@ class Launch {
   void Complete();
   Result<Ref<Storage>> Allocate(Allocator* allocator, int64_t bytes);
   bool MayReuse(const Contents& contents, size_t output);
+  // What the steps of this run may use.
+  ExecContext MakeContext(Scratch* scratch) const;
 
   // On an accelerator (device_launch.cc).
   struct Flight;

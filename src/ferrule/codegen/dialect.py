@@ -3,6 +3,7 @@ on devices the names of work-items. Formulas and schedules ask the builder's dia
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -45,32 +46,35 @@ class Dialect:
         return c_function(name, *xs)
 
 
-class GroupDialect(Dialect):
+class GroupDialect(Dialect, ABC):
     """What the schedules of devices need besides: the names of a work-item, and ways to work together."""
 
     # How LLVM spells that an atomic operation concerns one device.
     device_scope = ""
 
+    @abstractmethod
     def entry(self, symbol: str, pointers: int, group: int) -> tuple[str, str]:
         """The head of a kernel's definition, before and after its parameters."""
-        raise NotImplementedError
 
+    @abstractmethod
     def group_id(self, b: Builder) -> V:
-        raise NotImplementedError
+        """The number of the group, as i64."""
 
+    @abstractmethod
     def local_id(self, b: Builder) -> V:
-        raise NotImplementedError
+        """The number of the work-item in its group, as i64."""
 
+    @abstractmethod
     def global_id(self, b: Builder) -> V:
-        raise NotImplementedError
+        """The number of the work-item among all, as i64."""
 
+    @abstractmethod
     def barrier(self, b: Builder) -> None:
         """All items of the group come here, and see what the others wrote to the group's memory."""
-        raise NotImplementedError
 
+    @abstractmethod
     def shared(self, b: Builder, type: str, count: int) -> V:
         """An array in the memory that the items of a group share."""
-        raise NotImplementedError
 
     def atomic(self, b: Builder, operation: str, pointer: V, value: V) -> V:
         """One of LLVM's atomicrmw operations on an array, without an order among different places."""
