@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "platform.h"
+#include "profile.h"
 #include "python.h"
 
 namespace ferrule {
@@ -110,6 +111,12 @@ const Opened& OpenOnce(const std::string& target) {
   if (const int code = (*driver)->devices(split ? "tiles=1" : nullptr, &infos, &count); code != 0 || count == 0) {
     result.status = NoDevice(target, result.files, (*driver)->last_error());
     return result;
+  }
+  if (DebugLevel() >= 1 && result.files.dnnl.empty()) {
+    std::fprintf(stderr,
+                 "ferrule: oneDNN for the platform %s is switched off or missing (pip install 'onednn>=2026.1,<2027'): "
+                 "products and convolutions run as generated kernels\n",
+                 target.c_str());
   }
   result.found.driver = *driver;
   for (size_t i = 0; i < count; ++i) result.found.devices.push_back({i, infos[i]});

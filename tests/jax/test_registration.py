@@ -178,3 +178,15 @@ def test_compile_for_a_gpu_that_is_not_here(python):
     )
     done = python(program, FERRULE_DRIVER="/nowhere/driver.so")
     assert done.stdout.strip() == f"{XPU} True", done.stderr
+
+
+def test_a_missing_library_is_said_once(python, xpu):
+    program = """
+import ferrule, jax, numpy
+ferrule.register_jax("xpu", target="xpu")
+x = numpy.eye(64, dtype=numpy.float32)
+print(float(jax.jit(lambda x: (x @ x).sum())(x)), float(jax.jit(lambda x: (x @ x).max())(x)))
+"""
+    done = python(program, FERRULE_LIBRARIES_OFF="dnnl-sycl", FERRULE_DEBUG="1", JAX_PLATFORMS="xpu,cpu")
+    assert done.stdout.split() == ["64.0", "1.0"], done.stdout + done.stderr
+    assert done.stderr.count("products and convolutions run as generated kernels") == 1
