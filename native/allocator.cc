@@ -61,7 +61,7 @@ Result<void*> Allocator::Allocate(int64_t bytes) {
   if (limit_ > 0 && stats_.bytes_in_use + size > limit_) return Exhausted(bytes);
   void* data = nullptr;
   if (!free_[index].empty()) {
-    data = free_[index].back();
+    data = free_[index].back().data;
     free_[index].pop_back();
   } else {
     if (limit_ > 0 && stats_.pool_bytes + size > limit_) Trim();
@@ -87,6 +87,7 @@ Result<void*> Allocator::Allocate(int64_t bytes) {
 void Allocator::Free(void* data, int64_t bytes) {
   const int index = ClassOf(bytes);
   const int64_t size = ClassBytes(index);
+  std::vector<void*> old;
   {
     std::lock_guard lock(mutex_);
     stats_.bytes_in_use -= size;
@@ -94,14 +95,26 @@ void Allocator::Free(void* data, int64_t bytes) {
       auto it = large_.find(size);
       if (it != large_.end() && --it->second == 0) large_.erase(it);
     }
-    const int64_t kept = stats_.pool_bytes - stats_.bytes_in_use;
-    if (kCache && kept <= std::max(kKeptFree, stats_.peak_bytes_in_use)) {
-      free_[index].push_back(data);
-      return;
-    }
-    stats_.pool_bytes -= size;
+    free_[index].push_back({data, ++frees_});
+    const int64_t limit = kCache ? std::max(kKeptFree, stats_.peak_bytes_in_use) : 0;
+    while (stats_.pool_bytes - stats_.bytes_in_use > limit) TakeOld(&old);
   }
-  Return(data);
+  for (void* block : old) Return(block);
+}
+
+// What was not wanted for longest goes, not what was freed last: a program that asks for other sizes than those before
+// it would get fresh pages at each of its runs, while theirs lie here unused.
+void Allocator::TakeOld(std::vector<void*>* old) {
+  size_t oldest = 0;
+  for (size_t index = 0; index < free_.size(); ++index) {
+    if (free_[index].empty()) continue;
+    if (free_[oldest].empty() || free_[index].front().freed < free_[oldest].front().freed) oldest = index;
+  }
+  std::vector<Kept>& list = free_[oldest];
+  const auto end = list.begin() + static_cast<std::ptrdiff_t>((list.size() + 3) / 4);  // a small one is rarely alone
+  for (auto it = list.begin(); it != end; ++it) old->push_back(it->data);
+  stats_.pool_bytes -= (end - list.begin()) * ClassBytes(static_cast<int>(oldest));
+  list.erase(list.begin(), end);
 }
 
 Result<void*> Allocator::Fresh(int64_t bytes) {
@@ -115,7 +128,7 @@ void Allocator::Return(void* data) { source_ != nullptr ? source_->Free(data) : 
 
 void Allocator::Trim() {
   for (size_t index = 0; index < free_.size(); ++index) {
-    for (void* data : free_[index]) Return(data);
+    for (const Kept& block : free_[index]) Return(block.data);
     stats_.pool_bytes -= static_cast<int64_t>(free_[index].size()) * ClassBytes(static_cast<int>(index));
     free_[index].clear();
   }

@@ -60,13 +60,19 @@ class Allocator : public RefCounted {
   Result<void*> Fresh(int64_t bytes);
   void Return(void* data);
   void Trim();
+  void TakeOld(std::vector<void*>* old);  // the oldest of the free blocks, of which there is one at least
 
+  struct Kept {
+    void* data;
+    uint64_t freed;  // its number among all frees
+  };
   const std::string where_;
   const int64_t limit_;
   const std::unique_ptr<MemorySource> source_;
   mutable std::mutex mutex_;
-  std::array<std::vector<void*>, 320> free_;  // by size class
-  std::map<int64_t, int64_t> large_;          // live blocks of at least kLarge bytes: size → how many
+  std::array<std::vector<Kept>, 320> free_;  // by size class, oldest first
+  uint64_t frees_ = 0;
+  std::map<int64_t, int64_t> large_;  // live blocks of at least kLarge bytes: size → how many
   MemoryStats stats_;
 };
 

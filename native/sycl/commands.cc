@@ -1,4 +1,6 @@
 // Opening devices, memory, and commands.
+#include <sys/mman.h>
+
 #include <mutex>
 
 #include "device.h"
@@ -45,23 +47,26 @@ void Close(FerruleDevice* device) {
 int Allocate(FerruleDevice* device, FerruleMemory kind, int64_t bytes, void** data) {
   auto what = [&] { return device->In("allocating " + std::to_string(bytes) + " bytes"); };
   return Guard(what, [&] {
-    constexpr size_t kAlignment = 64;
+    constexpr size_t kCacheLine = 64, kHugePage = 2 << 20;
     const Found& found = *device->found;
     if (bytes < 0) throw Error{kInvalidArgument, "the size is negative"};
     size_t size = bytes ? static_cast<size_t>(bytes) : 1;
+    // On a processor the system hands pages out when they are touched, which takes longer than a kernel's work on them.
+    const bool huge = found.device.is_cpu() && size >= 2 * kHugePage;
+    const size_t alignment = huge ? kHugePage : kCacheLine;
     // The CPU device gives out memory that the machine does not have, and the process dies when it is touched.
     if (bytes > found.info.memory_bytes) {
       throw Error{kResourceExhausted, "the device has " + std::to_string(found.info.memory_bytes) + " bytes in all"};
     }
     switch (kind) {
       case FERRULE_MEMORY_HOST:
-        *data = sycl::aligned_alloc_host(kAlignment, size, found.context);
+        *data = sycl::aligned_alloc_host(alignment, size, found.context);
         break;
       case FERRULE_MEMORY_SHARED:
-        *data = sycl::aligned_alloc_shared(kAlignment, size, found.device, found.context);
+        *data = sycl::aligned_alloc_shared(alignment, size, found.device, found.context);
         break;
       default:
-        *data = sycl::aligned_alloc_device(kAlignment, size, found.device, found.context);
+        *data = sycl::aligned_alloc_device(alignment, size, found.device, found.context);
     }
     if (!*data) {
       static const char* const kinds[] = {"device", "host", "shared"};
@@ -70,6 +75,7 @@ int Allocate(FerruleDevice* device, FerruleMemory kind, int64_t bytes, void** da
                                           " bytes in all, and gives at most " +
                                           std::to_string(found.info.max_allocation_bytes) + " at once)"};
     }
+    if (huge) madvise(*data, size, MADV_HUGEPAGE);
   });
 }
 
