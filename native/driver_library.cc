@@ -17,7 +17,7 @@ namespace {
 
 // What Python found (ferrule/targets/xpu.py): name=value lines.
 struct Files {
-  std::string lines, driver, icd, dnnl, missing, fix;
+  std::string lines, driver, icd, dnnl, mkl, missing, fix;
   std::vector<std::string> preload;
 };
 
@@ -34,6 +34,7 @@ Result<Files> FindFiles(const std::string& target) {
     if (name == "driver") files.driver = value;
     if (name == "icd") files.icd = value;
     if (name == "dnnl") files.dnnl = value;
+    if (name == "mkl") files.mkl = value;
     if (name == "missing") files.missing = value;
     if (name == "fix") files.fix = value;
     if (name == "preload") files.preload.push_back(value);
@@ -118,6 +119,12 @@ const Opened& OpenOnce(const std::string& target) {
                  "products and convolutions run as generated kernels\n",
                  target.c_str());
   }
+  if (DebugLevel() >= 1 && result.files.mkl.empty()) {
+    std::fprintf(stderr,
+                 "ferrule: oneMKL for the platform %s is switched off or missing (pip install 'ferrule[xpu,mkl]'): "
+                 "transforms run as generated kernels or on the host, factorizations on the host\n",
+                 target.c_str());
+  }
   result.found.driver = *driver;
   for (size_t i = 0; i < count; ++i) result.found.devices.push_back({i, infos[i]});
   return result;
@@ -135,7 +142,7 @@ Result<DriverDevices> FindDevices(const std::string& target) {
   if (!wanted.empty() && wanted != "gpu" && wanted != "cpu") {
     return InvalidArgument("FERRULE_XPU_DEVICE=" + wanted + " is not known; it is `gpu`, `cpu` or not set");
   }
-  DriverDevices chosen{target, !opened.files.dnnl.empty(), opened.found.driver, {}};
+  DriverDevices chosen{target, !opened.files.dnnl.empty(), !opened.files.mkl.empty(), opened.found.driver, {}};
   for (const DriverDevice& device : opened.found.devices) {
     if (wanted != "cpu" && IsGpu(device)) chosen.devices.push_back(device);
   }
@@ -209,6 +216,7 @@ std::string DescribeForCompiler(const DriverDevices& found) {
   add("atomic64", (info.formats & FERRULE_FORMAT_ATOMIC64) != 0);
   add("host", HostAccess(info));
   add("dnnl", found.has_dnnl);
+  add("mkl", found.has_mkl);
   add("clock", info.clock_mhz);
   add("memory", info.memory_bytes);
   return text;

@@ -19,6 +19,7 @@ struct DriverDevice {
 struct DriverDevices {
   std::string target;
   bool has_dnnl;  // the oneDNN that the driver needs is there
+  bool has_mkl;   // the driver's library of oneMKL's calls is there, and oneMKL
   const FerruleDriver* driver;
   std::vector<DriverDevice> devices;  // at least one
 };

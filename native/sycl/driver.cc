@@ -9,12 +9,13 @@
 //
 // and the path of libintelocl.so must be in the environment variable OCL_ICD_FILENAMES (colons between several): SYCL
 // enumerates platforms once, in its first call. Real GPUs need only the latter. `paths` of ferrule_get_driver: "dnnl"
-// is libdnnl.so.3 of the package onednn, which is built for SYCL and needs the former, too.
+// is libdnnl.so.3 of the package onednn, which is built for SYCL and needs the former, too; "mkl" is libferrule_mkl.so.
 #include <cstring>
 
 #include "device.h"
 #include "dnnl_api.h"
 #include "library_call.h"
+#include "mkl_api.h"
 #include "module.h"
 
 namespace ferrule_sycl {
@@ -84,6 +85,9 @@ const FerruleDriver table = {
 extern "C" __attribute__((visibility("default"))) const FerruleDriver* ferrule_get_driver(uint32_t abi,
                                                                                           const char* paths) {
   if (abi != FERRULE_DRIVER_ABI) return nullptr;
-  if (paths) ferrule_sycl::Dnnl::SetPath(ferrule_sycl::ValueOf(paths, "dnnl"));
+  if (paths) {
+    ferrule_sycl::Dnnl::SetPath(ferrule_sycl::ValueOf(paths, "dnnl"));
+    ferrule_sycl::SetMklPath(ferrule_sycl::ValueOf(paths, "mkl"));
+  }
   return &ferrule_sycl::table;
 }

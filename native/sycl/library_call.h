@@ -1,4 +1,4 @@
-// Library calls: a call is prepared once for its shapes and run often.
+// Library calls: a call is prepared once for its shapes and run often. "mkl.…" are in mkl/calls.h.
 //
 // "dnnl.matmul"  d = a * b, for `batch` pairs of matrices.
 //   operands a, b, and those of the epilogue; result d: batch x m x n, row-major
@@ -64,6 +64,7 @@ class Attributes {
  public:
   explicit Attributes(const FerruleCallDesc& desc) : desc_(desc) {}
 
+  std::vector<int64_t> IntList(const char* name) const;
   std::vector<int64_t> Ints(const char* name, size_t count) const;
   int64_t Int(const char* name) const { return Ints(name, 1)[0]; }
   int64_t Int(const char* name, int64_t otherwise) const { return Find(name) ? Int(name) : otherwise; }

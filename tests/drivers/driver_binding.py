@@ -126,7 +126,7 @@ class Driver:
         get = self.library.ferrule_get_driver
         get.restype, get.argtypes = POINTER(Table), [c_uint32, c_char_p]
         assert not get(ABI + 1, None)
-        paths = f"dnnl={files.dnnl}\n" if with_dnnl and files.dnnl else ""
+        paths = f"dnnl={files.dnnl}\nmkl={files.mkl}\n" if with_dnnl else ""
         self.table = get(ABI, paths.encode()).contents
         assert self.table.struct_size == ctypes.sizeof(Table) and self.table.abi == ABI
 

@@ -17,6 +17,7 @@ from ferrule.errors import Unsupported
 from ferrule.ir import Block, ConvDims, DotDims, DType, Op, Tensor, Type, Value, rewrite
 from ferrule.passes import device_fft, device_sort
 from ferrule.passes.match_device import PRODUCTS, device_rule
+from ferrule.passes.match_mkl import mkl_rule
 from ferrule.stablehlo.tables import TypedFloat, TypedInt
 from ferrule.targets.gpu import Gpu
 from ferrule.targets.machine import Machine
@@ -30,6 +31,8 @@ def match(block: Block, machine: Machine | None = None) -> Block:
 
     def rule(out: Block, op: Op, operands: list[Value]) -> Sequence[Value] | None:
         if isinstance(machine, Gpu):
+            if (results := mkl_rule(out, op, operands, machine)) is not None:
+                return results
             match op.name:
                 case "sort":
                     return device_sort.sort(out, op, operands)

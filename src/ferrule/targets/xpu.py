@@ -45,6 +45,19 @@ PACKAGES = (
     Package("intel-sycl-rt", "SYCL runtime", ("libsycl.so.9",)),
 )
 ONEDNN = Package("onednn", "products and convolutions", ("libdnnl.so.3",))
+# Ferrule's library of oneMKL calls is linked to these; they lie where its own path to look (native/sycl/mkl) has them.
+MKL = (
+    Package(
+        "mkl",
+        "the processor's part of oneMKL",
+        ("libmkl_core.so.3", "libmkl_intel_ilp64.so.3", "libmkl_tbb_thread.so.3"),
+    ),
+    Package("onemkl-sycl-blas", "triangular solves", ("libmkl_sycl_blas.so.6",)),
+    Package("onemkl-sycl-lapack", "factorizations", ("libmkl_sycl_lapack.so.6",)),
+    Package("onemkl-sycl-dft", "Fourier transforms", ("libmkl_sycl_dft.so.6",)),
+)
+MKL_CALLS = "libferrule_mkl.so"
+INSTALL_MKL = f"{sys.executable or 'python'} -m pip install 'ferrule[xpu,mkl]'"
 _CPU_DEVICE = "libintelocl.so"  # the OpenCL loader opens it when OCL_ICD_FILENAMES names it
 
 # What the system's packages bring for a real GPU; the last one also brings the compiler that the others load.
@@ -65,19 +78,22 @@ class Files:
     preload: list[str] = field(default_factory=list)
     icd: str = ""
     dnnl: str = ""
+    mkl: str = ""
     missing: list[str] = field(default_factory=list)
     fix: list[str] = field(default_factory=list)
 
     def lines(self) -> str:
         """As `name=value` lines; one `preload` for each file, in the order in which they are to be opened."""
         pairs = [("driver", self.driver), *(("preload", p) for p in self.preload), ("icd", self.icd)]
-        pairs += [("dnnl", self.dnnl), ("missing", "; ".join(self.missing)), ("fix", "; ".join(self.fix))]
+        pairs += [("dnnl", self.dnnl), ("mkl", self.mkl)]
+        pairs += [("missing", "; ".join(self.missing)), ("fix", "; ".join(self.fix))]
         return "".join(f"{name}={value}\n" for name, value in pairs if value)
 
 
 def find(library: str) -> Files:
     """Looks for everything; `library` is the path of libferrule.so, beside which the driver lies."""
     files = Files(driver=driver_path(library), icd=locate("intel-opencl-rt", _CPU_DEVICE), dnnl=onednn_path())
+    files.mkl = mkl_path(library)
     absent = []
     for package in PACKAGES:
         found = [locate(package.name, name) for name in package.libraries]
@@ -111,6 +127,14 @@ def onednn_path() -> str:
     if "dnnl-sycl" in switched_off():
         return ""
     return locate(ONEDNN.name, ONEDNN.libraries[0])
+
+
+def mkl_path(library: str) -> str:
+    """Ferrule's library of oneMKL calls, beside the driver; empty when it was not built or oneMKL is not installed."""
+    path = Path(driver_path(library)).parent / MKL_CALLS
+    if "mkl-sycl" in switched_off() or not path.is_file():
+        return ""
+    return str(path) if all(locate(p.name, name) for p in MKL for name in p.libraries) else ""
 
 
 def locate(package: str, name: str) -> str:
