@@ -11,7 +11,7 @@
 namespace ferrule {
 namespace {
 
-// The temporaries of runs in flight take at most this part of the memory, unless one alone needs more.
+// The temporaries and outputs of runs in flight take at most this part of the memory, unless one alone needs more.
 constexpr int64_t kShareInFlight = 4;
 
 // Waits for all commands, also after a failure: memory is in use until then.
@@ -52,7 +52,10 @@ struct Launch::Flight {
       // An input that failed fails the outputs, with its own error.
       if (Status of_input = input->Await(); !of_input.ok()) status = std::move(of_input);
     }
-    if (DebugLevel() >= 2) std::fputs(executable->executable->program->on_device()->Trace(run).c_str(), stderr);
+    if (run.trace) {
+      const std::string& name = executable->executable->program->name;
+      std::fputs(run.trace->Text(name, *accelerator).c_str(), stderr);
+    }
     for (const Ref<Storage>& storage : used) {
       if (last) storage->RemoveUser(last);
     }
@@ -108,7 +111,9 @@ void Launch::CompleteOnAccelerator() {
   flight->accelerator = device_->accelerator;
   flight->done = done_;
   Status status = WaitForInputs();
-  device_->in_flight.Reserve(program().arena_bytes, device_->allocator()->limit() / kShareInFlight);
+  int64_t bytes = program().arena_bytes;
+  for (int64_t output : executable_->executable->output_bytes) bytes += output;
+  device_->in_flight.Reserve(bytes, device_->allocator()->limit() / kShareInFlight);
   if (status.ok()) status = Bind();
   if (status.ok()) {
     Commands exits;
@@ -146,7 +151,7 @@ void Launch::CompleteOnAccelerator() {
   storage_ = {};
   inputs_ = {};
   contents_ = {};
-  device_->in_flight.Add([flight] { flight->Finish(); }, done_, program().arena_bytes);
+  device_->in_flight.Add([flight] { flight->Finish(); }, done_, bytes);
 }
 
 }  // namespace ferrule

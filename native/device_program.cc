@@ -137,9 +137,6 @@ Status DeviceProgram::Init() {
     std::vector<Order> orders = hazards_->Of(accesses);
     for (size_t i = 0; i < orders.size(); ++i) blocks_[b][i].order = std::move(orders[i]);
   }
-  for (const auto& block : blocks_) {
-    for (const Step& step : block) numbered_.push_back(&step);
-  }
   return PrepareCalls();
 }
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "accelerator.h"
+#include "device_trace.h"
 #include "hazards.h"
 #include "linker.h"
 #include "program.h"
@@ -30,9 +31,9 @@ struct DeviceRun {
   // By space (Hazards): what must have ended before the memory of a parameter or output is touched.
   std::vector<Commands> before;
 
-  Commands started;                // every command whose end is not known yet
-  std::vector<Ref<Storage>> held;  // memory for library calls
-  std::vector<uint32_t> step_of;   // of each command in `started`, its step; only when runs are traced
+  Commands started;                    // every command whose end is not known yet
+  std::vector<Ref<Storage>> held;      // memory for library calls
+  std::unique_ptr<DeviceTrace> trace;  // only when runs are traced
 };
 
 class DeviceProgram final : public Program {
@@ -47,8 +48,6 @@ class DeviceProgram final : public Program {
   static std::string MissingFeatures(const std::string& features, const FerruleDeviceInfo& info);
 
   const Hazards& hazards() const { return *hazards_; }
-  // A line for each step of a finished run that was traced: when it began and ended.
-  std::string Trace(const DeviceRun& run) const;
 
   Status Run(void* const*, void* const*, void*, ExecContext&) const override;
   const DeviceProgram* on_device() const override { return this; }
@@ -90,7 +89,6 @@ class DeviceProgram final : public Program {
   std::unique_ptr<CodeImage> image_;                   // functions that host calls get as attributes
   std::vector<std::unique_ptr<Prepared>> host_calls_;  // by call number; null for the driver's
   std::vector<std::vector<Step>> blocks_;
-  std::vector<const Step*> numbered_;  // for traces
   std::unique_ptr<Hazards> hazards_;
 
   mutable std::mutex mutex_;  // guards codes_

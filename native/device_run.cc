@@ -1,5 +1,4 @@
 // Running: steps to commands.
-#include <cstdio>
 #include <cstring>
 #include <variant>
 
@@ -13,13 +12,24 @@ struct DeviceProgram::Running {
   DeviceRun& run;
   const Code& code;
   std::vector<void*> slots;
-  bool trace = false;
 
   Accelerator& device() { return *run.accelerator; }
-  void Started(const Command& command, uint32_t step) {
+  DeviceTrace* trace() { return run.trace.get(); }
+  void Started(const Command& command, const std::string& step, const Commands& after) {
     if (!command) return;
     run.started.push_back(command);
-    if (trace) run.step_of.push_back(step);
+    if (trace()) trace()->Began(&step, command, after);
+  }
+  Status Join(const Commands& after, Command* done) {
+    FERRULE_RETURN_IF_ERROR(device().Join(after, done));
+    if (trace()) trace()->Joined(after, *done);
+    return {};
+  }
+  // Before the host goes on with a value that the device makes.
+  Status HostWait(const Commands& commands) {
+    if (trace()) trace()->HostWaited();
+    for (const Command& command : commands) FERRULE_RETURN_IF_ERROR(device().Wait(command));
+    return {};
   }
   std::vector<void*> Pointers(const std::vector<uint32_t>& list) const {
     std::vector<void*> pointers;
@@ -32,7 +42,8 @@ struct DeviceProgram::Running {
 Status DeviceProgram::Submit(DeviceRun& run, Commands* exits) const {
   const Code* code = Find(run.accelerator);
   if (code == nullptr) return Internal("the program '" + name + "' was not prepared for " + run.accelerator->name());
-  Running r{run, *code, {}, DebugLevel() >= 2};
+  Running r{run, *code, {}};
+  if (DebugLevel() >= 2) run.trace = std::make_unique<DeviceTrace>();
   r.slots.reserve(data_.slots.size());
   for (const SlotData& slot : data_.slots) {
     switch (slot.kind) {
@@ -66,7 +77,7 @@ Status DeviceProgram::RunBlock(Running& r, uint32_t number, const Commands& entr
   Commands gate = entry;
   if (entry.size() > 2 && steps.size() > 1) {
     Command all;
-    FERRULE_RETURN_IF_ERROR(r.device().Join(entry, &all));
+    FERRULE_RETURN_IF_ERROR(r.Join(entry, &all));
     gate = {all};
   }
   Commands ended(steps.size());
@@ -101,7 +112,7 @@ Status DeviceProgram::RunStep(Running& r, const Step& step, const Commands& afte
     status = r.device().LaunchKernel(r.code.kernels[launch->function], launch->grid, launch->grain, pointers.data(),
                                      pointers.size(), after, done);
   } else if (auto* copy = std::get_if<CopyData>(step.data)) {
-    if (r.slots[copy->dst] == r.slots[copy->src]) return r.device().Join(after, done);
+    if (r.slots[copy->dst] == r.slots[copy->src]) return r.Join(after, done);
     status = r.device().Copy(r.slots[copy->dst], r.slots[copy->src], copy->bytes, after, done);
   } else {
     const auto& call = std::get<CallData>(*step.data);
@@ -109,8 +120,7 @@ Status DeviceProgram::RunStep(Running& r, const Step& step, const Commands& afte
     status = RunDeviceCall(r, step, call, after, done);
   }
   if (!status.ok()) return Located(status, "the step '" + step.name + "' of the program '" + name + "'");
-  r.Started(*done, static_cast<uint32_t>(
-                       r.trace ? std::find(numbered_.begin(), numbered_.end(), &step) - numbered_.begin() : 0));
+  r.Started(*done, step.name, after);
   return {};
 }
 
@@ -140,12 +150,12 @@ Status DeviceProgram::RunCounted(Running& r, const WhileData& loop, const Comman
   for (int64_t i = 0; i < loop.trips; ++i) {
     FERRULE_RETURN_IF_ERROR(RunBlock(r, loop.body, before, false, &exits));
     before = exits;
-    if (r.trace || r.run.started.size() - first < kAhead) continue;
-    for (const Command& command : before) FERRULE_RETURN_IF_ERROR(r.device().Wait(command));
+    if (r.trace() || r.run.started.size() - first < kAhead) continue;
+    FERRULE_RETURN_IF_ERROR(r.HostWait(before));
     before.clear();
     FERRULE_RETURN_IF_ERROR(CheckEnded(r, first));
   }
-  return r.device().Join(before, done);
+  return r.Join(before, done);
 }
 
 Status DeviceProgram::RunCase(Running& r, const CaseData& branch, const Commands& after, Command* done) const {
@@ -162,18 +172,18 @@ Status DeviceProgram::RunCase(Running& r, const CaseData& branch, const Commands
   }
   Commands exits;
   FERRULE_RETURN_IF_ERROR(RunBlock(r, branch.branches[chosen], {}, false, &exits));
-  return r.device().Join(exits, done);
+  return r.Join(exits, done);
 }
 
 // Waits for `after`, then reads a value of up to 8 bytes.
 Status DeviceProgram::ReadScalar(Running& r, uint32_t slot, int64_t bytes, const Commands& after, void* value) const {
-  for (const Command& command : after) FERRULE_RETURN_IF_ERROR(r.device().Wait(command));
+  FERRULE_RETURN_IF_ERROR(r.HostWait(after));
   return r.device().CopyNow(value, r.slots[slot], bytes);
 }
 
 // The commands from number `from` on are known to have ended: asks each for its error, and forgets them.
 Status DeviceProgram::CheckEnded(Running& r, size_t from) const {
-  if (r.trace) return {};
+  if (r.trace()) return {};
   for (size_t i = from; i < r.run.started.size(); ++i) FERRULE_RETURN_IF_ERROR(r.device().Wait(r.run.started[i]));
   r.run.started.resize(from);
   return {};
@@ -194,7 +204,7 @@ Status DeviceProgram::RunDeviceCall(Running& r, const Step& step, const CallData
 }
 
 Status DeviceProgram::RunHostCall(Running& r, const Step& step, const CallData& call, const Commands& after) const {
-  for (const Command& command : after) FERRULE_RETURN_IF_ERROR(r.device().Wait(command));
+  FERRULE_RETURN_IF_ERROR(r.HostWait(after));
   std::vector<void*> operands = r.Pointers(call.operands), results = r.Pointers(call.results);
   const Prepared& prepared = *host_calls_[step.call];
   if (r.device().host_access()) return prepared.Run(operands.data(), results.data(), *r.run.context);
@@ -225,21 +235,6 @@ Status DeviceProgram::RunHostCall(Running& r, const Step& step, const CallData& 
     FERRULE_RETURN_IF_ERROR(r.device().CopyNow(homes[i], results[i], ByteSize(call.desc.results[i])));
   }
   return {};
-}
-
-std::string DeviceProgram::Trace(const DeviceRun& run) const {
-  std::string text = "ferrule: run of " + name + " on " + run.accelerator->name() + ", times in us\n";
-  int64_t zero = -1;
-  for (size_t i = 0; i < run.started.size() && i < run.step_of.size(); ++i) {
-    int64_t begin, end;
-    if (!run.accelerator->Times(run.started[i], &begin, &end)) continue;
-    if (zero < 0) zero = begin;
-    char line[64];
-    std::snprintf(line, sizeof line, "  %10.1f .. %10.1f  ", static_cast<double>(begin - zero) / 1000,
-                  static_cast<double>(end - zero) / 1000);
-    text += line + numbered_[run.step_of[i]]->name + "\n";
-  }
-  return text;
 }
 
 }  // namespace ferrule

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pytest
 from pjrt_host import Host, PjrtError, Table
-from spirv_kernels import spirv, work
+from spirv_kernels import add_both, spirv, work
 
 from ferrule.ir.types import BY_NUMPY, Tensor
 from ferrule.program import ARENA, OUTPUT, PARAM, Call, Case, Copy, Entry, Launch, Output, Param, Program, Slot, While
@@ -198,44 +201,87 @@ def test_programs_for_other_targets_are_refused(table: Table, host: Host) -> Non
     cpu.close()
 
 
+@dataclass(frozen=True)
+class Traced:
+    """A line of a trace: the step, when it ran (us), and the lines whose end it was told to wait for."""
+
+    name: str
+    begin: float
+    end: float
+    after: list[int]
+
+
+def traced(text: str) -> tuple[list[Traced], int]:
+    """The last run in what FERRULE_DEBUG=2 says, and how often the host waited in it."""
+    head = re.search(r"ferrule: run of .*, times in us; the host waited (\d+) times inside\n", text)
+    assert head, text
+    lines = []
+    for line in re.findall(r"^ +([\d.-]+) \.\. +([\d.-]+)  (\S+) #(\d+)(?: after (.*))?$", text[head.end() :], re.M):
+        begin, end, name, number, after = line
+        assert int(number) == len(lines)
+        lines.append(Traced(name, float(begin), float(end), [int(word[1:]) for word in after.split()]))
+    return lines, int(head[1])
+
+
 def test_independent_kernels_overlap(
     table: Table, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Two slow kernels on different memory run at the same time; the copy that reads what one of them made waits."""
+    """Two chains on different memory run at the same time; what joins them waits for both, the host for neither."""
     monkeypatch.setenv("FERRULE_XPU_DEVICE", "cpu")
     monkeypatch.setenv("FERRULE_DEBUG", "2")
     host = Host(table, target="xpu")
-    size = 64
+    size, links = 64, 3
     f32 = Tensor((16,), BY_NUMPY[np.dtype(np.float32)])
-    slots = [Slot(PARAM, 0, size), Slot(OUTPUT, 0, size), Slot(ARENA, 0, size), Slot(ARENA, size, size)]
+    slots = [Slot(PARAM, 0, size), Slot(OUTPUT, 0, size), *(Slot(ARENA, size * k, size) for k in range(2))]
+    chains = [Launch(0, 1, 16, (2 + k % 2,)) for k in range(2 * links)]  # one group each: they leave a core free
     program = Program(
         name="overlap",
         target="xpu",
         params=[Param(f32)],
         outputs=[Output(f32)],
         arena_bytes=2 * size,
-        objects=[spirv(work("slow", 2_000_000))],
-        functions=[Entry(0, "slow")],
+        objects=[spirv(work("slow", 1_000_000), add_both("join"))],
+        functions=[Entry(0, "slow"), Entry(0, "join")],
         slots=slots,
-        blocks=[[Copy(2, 0, size), Copy(3, 0, size), Launch(0, 1, 16, (2,)), Launch(0, 1, 16, (3,)), Copy(1, 2, size)]],
+        blocks=[[Copy(2, 0, size), Copy(3, 0, size), *chains, Launch(1, 1, 16, (2, 3, 1))]],
         fingerprint="abc",
     )
+    # The two copies, then the chains in turn: a step waits for the one before it in its chain, the last for both ends.
+    waits = [[], [], *([k] for k in range(2 * links)), [2 * links, 2 * links + 1]]
     executable = host.load(program.serialize())
     buffer = host.put(np.ones(16, np.float32))
-    overlapped = []
+    overlapped = 0
     for _ in range(5):  # a busy machine may not have a second core to spare
         capfd.readouterr()
         (out,) = host.execute(executable, [buffer])
+        np.testing.assert_allclose(host.get(out), np.full(16, 2 * 0.357403), rtol=1e-5)  # each chain's value
         host.destroy(out)
-        lines = [line.split() for line in capfd.readouterr().err.splitlines() if " .. " in line]
-        times = [(float(line[0]), float(line[2])) for line in lines]
-        assert [line[3] for line in lines] == ["copy", "copy", "slow", "slow", "copy"], lines
-        (first, second), last = times[2:4], times[4]
-        assert last[0] >= first[1] - 1, f"the copy did not wait: {times}"
-        overlapped.append(max(first[0], second[0]) < min(first[1], second[1]))
-    assert any(overlapped)
+        lines, host_waits = traced(capfd.readouterr().err)
+        assert [line.name for line in lines] == ["copy", "copy", *["slow"] * (2 * links), "join"]
+        assert [line.after for line in lines] == waits
+        assert host_waits == 0
+        for line in lines:
+            assert all(line.begin >= lines[k].end - 1 for k in line.after), f"{line} did not wait: {lines}"
+        pairs = itertools.product(lines[2:-1:2], lines[3:-1:2])
+        overlapped += any(max(a.begin, b.begin) < min(a.end, b.end) for a, b in pairs)
+    assert overlapped
     host.destroy(buffer)
     host("LoadedExecutable_Destroy", executable=executable)
+    host.close()
+
+
+def test_a_trace_counts_when_the_host_waits(
+    table: Table, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Once for each time that a loop's condition was read, and then nothing waits for what had ended."""
+    monkeypatch.setenv("FERRULE_XPU_DEVICE", "cpu")
+    monkeypatch.setenv("FERRULE_DEBUG", "2")
+    host = Host(table, target="xpu")
+    run(host, loop(7), np.array([3, 2, 1, 1, 0, 7, 8], np.int32))
+    lines, host_waits = traced(capfd.readouterr().err)
+    assert host_waits == 5
+    # The copy in; two copies in each of four iterations, the first of which waits for nothing; the copy out.
+    assert [line.after for line in lines] == [[], *(after for k in range(4) for after in ([], [2 * k + 1])), []]
     host.close()
 
 
