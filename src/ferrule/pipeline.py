@@ -1,6 +1,6 @@
 """The compiler: one function, one line per stage.
 
-read → legalize → import (→ partition) → simplify → match → expand → count → fuse → allocate → assemble → Program
+read → legalize → import (→ partition) → simplify → match → expand → count → control → fuse → allocate → assemble → Program
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from ferrule.errors import InvalidArgument, Unsupported
 from ferrule.ir import Function, Module, Tensor
 from ferrule.passes.allocate import allocate
 from ferrule.passes.assemble import Work, assemble
+from ferrule.passes.control import flatten_control
 from ferrule.passes.count import count
-from ferrule.passes.device_control import flatten_control
 from ferrule.passes.epilogue import attach_epilogues
 from ferrule.passes.expand import expand
 from ferrule.passes.fuse import fuse
@@ -87,8 +87,7 @@ def compile_module(module: Module, settings: CompileOptions, trace: Trace, machi
         graph = trace.stage("epilogue", lambda: simplify(attach_epilogues(graph)))
     graph = trace.stage("expand", lambda: expand(graph, machine))
     graph = trace.stage("count", lambda: count(graph))
-    if machine.grouped:
-        graph = trace.stage("control", lambda: flatten_control(graph))
+    graph = trace.stage("control", lambda: flatten_control(graph, machine))
     graph = trace.stage("fuse", lambda: fuse(graph, machine))
     program = describe(module, main, settings)
     plan = trace.stage("allocate", lambda: allocate(graph, [p.alias for p in program.params]))

@@ -14,6 +14,7 @@ Layers, each in a file of its own, arrows pointing down:
     emitter    element expressions: what element `index` of a value is, by recursion over the block, memoised
     index      index arithmetic: an index component is a scalar base plus a constant stride per vector lane
     scalar     arithmetic on lanes for each dtype: `Scalars` (add, compare, convert, load, store, …)
+    while_loop loops that run in a kernel
     math       exp, log, tanh, … on lanes: math_f32, math_f64, math_complex, … and libm, the C library lane by lane
     lanes      `Num`: a lane value with Python's operators, which formulas are written in
     llvm       the text writer and the way from text to an object file
@@ -23,7 +24,7 @@ another; the expressions are the same:
 
     groups     which schedule a block gets
     items      one work-item per element · teams: several per reduction · rows: reductions along rows, then the rows
-    tiles_device   transposes through shared memory · concurrent: scatters whose places may meet · device_loop
+    tiles_device   transposes through shared memory · concurrent: scatters whose places may meet
     dialect    how a kind of code spells address spaces, work-item numbers, barriers, the math library
     spirv      the dialect of OpenCL and Level Zero, and the way to a module (spirv_worker, spirv_labels)
 

@@ -3,6 +3,7 @@
 loop      every result has one shape; each element is computed by its expression (loop.py)
 update    the result lies in operand 0's memory; only the updated elements are written (update.py)
 scan      a cumulative sum, product, maximum or minimum runs along its dimension once (scan.py)
+radix     on devices, a pass of a radix sort (radix.py)
 
 Reductions need no schedule of their own: a `reduce` is an element expression with a loop in it (ops/reduction.py); the
 loop schedule only decides whether vector lanes run over the outputs or along the reduced dimension.
@@ -17,7 +18,7 @@ from math import prod
 
 import numpy as np
 
-from ferrule.codegen import groups, loop, scan, update
+from ferrule.codegen import groups, loop, radix, scan, update
 from ferrule.codegen.emitter import Family
 from ferrule.codegen.llvm import Builder, V
 from ferrule.ir import Block, Op, Value, tensor
@@ -28,6 +29,9 @@ from ferrule.targets.machine import Machine
 # optimizations would take much of the compile time of programs with many of them. Functions marked noinline are left as
 # they are. (optnone would save more, but LLVM 22 aborts on some vector constants without its optimizing selector.)
 COLD_LINES = 60
+
+# How often a loop is taken to run when that is not known.
+UNKNOWN_TRIPS = 100
 
 
 @dataclass
@@ -90,8 +94,10 @@ def schedule_of(block: Block) -> Callable[..., tuple[int, int]]:
     if root is not None and all(r.op is root for r in block.results):
         if root.name in ("dynamic_update_slice", "scatter"):
             return update.emit
-        if root.name == "reduce_window" and scan.direction(root) is not None:
+        if root.name == "running_total" or (root.name == "reduce_window" and scan.direction(root) is not None):
             return scan.emit
+        if root.name in ("digit_counts", "digit_scatter"):
+            return radix.emit
     return loop.emit
 
 
@@ -105,6 +111,8 @@ def work(block: Block) -> tuple[float, float]:
         per = OPS[op.name].flops if op.name in OPS else 1.0
         if op.name in ("dot", "dot_general", "convolution"):
             size, per = size * _summed(op), 2.0
+        elif op.name == "loop":
+            per = op.attrs.get("trips", UNKNOWN_TRIPS) * sum(OPS[o.name].flops for r in op.regions for o in r.ops)
         flops += per * size
     nbytes = sum(tensor(v).nbytes for v in (*block.args, *block.results))
     return flops, float(nbytes)

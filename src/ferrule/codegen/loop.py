@@ -174,6 +174,7 @@ def lane_count(block: Block, machine: Machine, inner: int) -> int:
     width = machine.vector_bytes * 8 // max(bits)
     if any(op.name == "reduce" for op in block.ops):
         width *= _columns(block, width, inner, machine.threads)
+    width *= _chains(block, width, inner)
     while width > 1 and width // 2 >= inner:
         width //= 2
     if inner % width and inner % (width // 2 or 1) == 0 and inner > width:
@@ -192,4 +193,20 @@ def _columns(block: Block, width: int, inner: int, threads: int) -> int:
     return factor
 
 
+def _chains(block: Block, width: int, inner: int) -> int:
+    """How many registers wide a kernel with a loop in it is: an iteration waits for the one before it, so that several
+    chains of them run side by side as fast as one. What they carry has to stay in registers."""
+    loops = [op for op in block.ops if op.name == "loop"]
+    if not loops:
+        return 1
+    carried = sum(bool(r.shape) * (2 if r.dtype.is_complex else 1) for op in loops for r in op.results)
+    cost = sum(OPS[o.name].flops for op in loops for region in op.regions for o in region.ops)
+    factor = CHAINS
+    while factor > 1 and (factor * (carried + 1) > REGISTERS or factor * cost > CHAIN_COST or inner < factor * width):
+        factor //= 2
+    return factor
+
+
+# At most so many vectors of a value side by side, so many that are carried, and so many operations in an iteration.
+CHAINS, REGISTERS, CHAIN_COST = 8, 24, 400
 _PLAIN = ("reduce", "constant", "reshape", "broadcast_in_dim")

@@ -160,7 +160,7 @@ define("fusion", infer=_infer_fusion, evaluate=lambda op, xs, run: run(op.region
 
 @element("loop")
 def _loop_element(em: Emitter, op: Op, k: int, index: Key) -> Lanes:
-    from ferrule.codegen.device_loop import loop_element
+    from ferrule.codegen.while_loop import loop_element
 
     return loop_element(em, op, k, index)
 

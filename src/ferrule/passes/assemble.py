@@ -91,6 +91,7 @@ class _Assembler:
             return []
         self.work.flops += kernel.flops
         self.work.nbytes += kernel.bytes
+        self.work.serial &= all(o.name != "loop" or o.attrs.get("trips", SHORT_LOOP) < SHORT_LOOP for o in region.ops)
         slots = tuple(self.slot(v) for v in (*op.operands, *op.results))
         return [Launch(index, kernel.grid, kernel.grain, slots, len(op.results))]
 

@@ -1,4 +1,5 @@
-"""The element expression of `loop`: a while loop that each work-item runs for one element of the carried arrays."""
+"""The element expression of `loop`: a while loop that runs in a kernel, for one element of the carried arrays or for as
+many as there are lanes. Scalars, and with them the condition, are the same in all lanes."""
 
 from __future__ import annotations
 
@@ -13,36 +14,41 @@ def loop_element(em: Emitter, op: Op, k: int, index: Key) -> Lanes:
     arrays = bool(op.results[k].shape)
     active = [i for i, v in enumerate(op.operands) if arrays or not v.shape]
     dtypes = [op.operands[i].dtype for i in active]
+    one = em.family.at(1)
 
-    def at(value: Value) -> Key:
-        return index if value.shape else ()
+    def get(value: Value) -> Lanes:
+        return em.value(value, index) if value.shape else one.value(value, ())
+
+    def put(value: Value, lanes: Lanes) -> None:
+        if value.shape:
+            em.remember(value, index, lanes)
+        else:
+            one.remember(value, (), lanes)
 
     # What the loop reads from outside is read once, before it.
     for value in {**dict.fromkeys(cond.free()), **dict.fromkeys(body.free())}:
         if not value.shape or (arrays and value.shape == op.results[k].shape):
-            em.value(value, at(value))
-    start = [p for i in active for p in parts(em.value(op.operands[i], at(op.operands[i])))]
+            get(value)
+    start = [p for i in active for p in parts(get(op.operands[i]))]
 
     def bind(region: Block, flat: list[V]) -> None:
         rest = list(flat)
         for i, dtype in zip(active, dtypes, strict=True):
-            arg = region.args[i]
-            em.memo[arg, at(arg)] = whole(dtype, [rest.pop(0) for _ in range(2 if dtype.is_complex else 1)])
+            put(region.args[i], whole(dtype, [rest.pop(0) for _ in range(2 if dtype.is_complex else 1)]))
 
     def test(flat: list[V]) -> V:
         with em.scope():
             bind(cond, flat)
-            found = em.value(cond.results[0], ())
+            found = get(cond.results[0])
             assert isinstance(found, V)
             return found
 
     def step(flat: list[V]) -> list[V]:
         with em.scope():
             bind(body, flat)
-            return [p for i in active for p in parts(em.value(body.results[i], at(body.results[i])))]
+            return [p for i in active for p in parts(get(body.results[i]))]
 
     last = em.b.repeat_while(start, test, step)
     for i, dtype in zip(active, dtypes, strict=True):
-        lanes = whole(dtype, [last.pop(0) for _ in range(2 if dtype.is_complex else 1)])
-        em.remember(op.results[i], at(op.results[i]), lanes)
-    return em.memo[op.results[k], index]
+        put(op.results[i], whole(dtype, [last.pop(0) for _ in range(2 if dtype.is_complex else 1)]))
+    return get(op.results[k])

@@ -1,9 +1,9 @@
-"""Control flow on devices without the host: what would be a host's decision, or one launch per iteration, in kernels.
+"""Control flow inside kernels: what would be a decision of the host, or one launch per iteration.
 
 * A loop of few iterations is written out: its kernels fuse over all of them.
 * A loop whose values are scalars, or elements of arrays that never meet, becomes a `loop` op: one kernel, in which each
-  work-item runs the loop for its own element.
-* Both branches of a cheap conditional are computed, and one result is selected.
+  work-item (on a processor: each vector) runs the loop for its own elements.
+* On devices both branches of a cheap conditional are computed, and one result is selected.
 """
 
 from __future__ import annotations
@@ -16,29 +16,31 @@ from ferrule.ir import types as t
 from ferrule.ops import OPS
 from ferrule.passes.count import trips_of
 from ferrule.passes.simplify import simplify
+from ferrule.targets.machine import Machine
 
-# Loops are written out up to this many iterations, and ops altogether.
-UNROLL, UNROLLED_OPS = 8, 640
+# Loops are written out up to this many iterations, and ops altogether: more on a device, where each would be a launch.
+UNROLL, UNROLLED_OPS, UNROLLED_OPS_HOST = 8, 640, 64
 # Both branches are computed when they have at most so many ops, on at most so many elements.
 BRANCH_OPS, BRANCH_SIZE = 32, 1 << 16
 # Ops that one work-item should not repeat in a loop or do in vain: they go over many elements, or write in place.
 _LONG = frozenset(
     "reduce reduce_window select_and_scatter dot dot_general convolution scatter dynamic_update_slice "
-    "rng_bit_generator merge_runs map sort top_k loop".split()
+    "rng_bit_generator merge_runs map sort top_k loop running_total digit_counts digit_scatter".split()
 )
 
 
-def flatten_control(block: Block) -> Block:
-    """Returns the block with the loops and conditionals rewritten that a device does by itself."""
-    return simplify(rewrite(block, _rule))
+def flatten_control(block: Block, machine: Machine) -> Block:
+    """Returns the block with the loops and conditionals rewritten that kernels do by themselves."""
+    most = UNROLLED_OPS if machine.grouped else UNROLLED_OPS_HOST
 
+    def rule(out: Block, op: Op, operands: list[Value]) -> Sequence[Value] | None:
+        if op.name == "while":
+            return _unrolled(out, op, operands, most) or _loop(out, op, operands)
+        if machine.grouped and op.name in ("if", "case"):
+            return _selected(out, op, operands)
+        return None
 
-def _rule(out: Block, op: Op, operands: list[Value]) -> Sequence[Value] | None:
-    if op.name == "while":
-        return _unrolled(out, op, operands) or _loop(out, op, operands)
-    if op.name in ("if", "case"):
-        return _selected(out, op, operands)
-    return None
+    return simplify(rewrite(block, rule))
 
 
 def _plain(block: Block) -> bool:
@@ -48,10 +50,10 @@ def _plain(block: Block) -> bool:
     )
 
 
-def _unrolled(out: Block, op: Op, operands: list[Value]) -> Sequence[Value] | None:
+def _unrolled(out: Block, op: Op, operands: list[Value], most: int) -> Sequence[Value] | None:
     body = op.regions[1]
     trips = trips_of(op)
-    if trips is None or trips > UNROLL or trips * len(body.ops) > UNROLLED_OPS or not _plain(body):
+    if trips is None or trips > UNROLL or trips * len(body.ops) > most or not _plain(body):
         return None
     for _ in range(trips):
         operands = inline_block(out, body, operands)
@@ -67,7 +69,8 @@ def _loop(out: Block, op: Op, operands: list[Value]) -> Sequence[Value] | None:
         return None
     if not all(_apart(region) for region in (cond, body)):
         return None
-    return out.add("loop", operands, [v.type for v in operands], {}, op.regions, op.loc).results
+    trips = {"trips": op.attrs["trips"]} if "trips" in op.attrs else {}
+    return out.add("loop", operands, [v.type for v in operands], trips, op.regions, op.loc).results
 
 
 def _apart(region: Block) -> bool:

@@ -1,0 +1,99 @@
+"""Loops that become kernels (passes/control.py): lengths that are known and not, all widths, values from outside."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jax
+from jax import lax
+
+SHAPES = [(), (1,), (5,), (16,), (37,), (3, 130), (1000,), (2053,)]
+DTYPES = ["float32", "bfloat16", "float16", "int8", "int32", "uint16", "complex64", "bool"]
+
+
+def start(shape: tuple[int, ...], dtype: str) -> np.ndarray:
+    random = np.random.RandomState(len(shape) + sum(shape))
+    x = random.uniform(-2, 2, shape) * (20 if "int" in dtype else 1)
+    return np.asarray(
+        x > 0 if dtype == "bool" else x + 1j * x[..., ::-1] if "complex" in dtype and shape else x
+    ).astype(jnp.dtype(dtype))
+
+
+def step(x: jax.Array, y: jax.Array) -> jax.Array:
+    if x.dtype == bool:
+        return x ^ y
+    if jnp.issubdtype(x.dtype, jnp.integer):
+        return x * 3 + y
+    return x * x.dtype.type(0.5) + y
+
+
+def agree(function, *args: np.ndarray) -> None:
+    """On Ferrule as with every op by itself on XLA's CPU backend: nothing is contracted or put in another order."""
+    got = jax.tree.leaves(jax.jit(function)(*args))
+    with jax.disable_jit(), jax.default_device(jax.devices("cpu")[0]):
+        want = jax.tree.leaves(function(*(jnp.asarray(a) for a in args)))
+    for g, w in zip(got, want, strict=True):
+        assert g.dtype == w.dtype
+        np.testing.assert_allclose(
+            np.asarray(g).astype(np.complex64), np.asarray(w).astype(np.complex64), rtol=1e-6, atol=1e-6
+        )
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_counted(device: jax.Device, shape: tuple[int, ...], dtype: str) -> None:
+    x, y = start(shape, dtype), start(shape, dtype)[..., ::-1] if shape else start(shape, dtype)
+    agree(lambda x, y: lax.fori_loop(0, 21, lambda i, c: step(c, y).reshape(c.shape), x), x, np.array(y))
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_until_a_scalar_says_so(device: jax.Device, shape: tuple[int, ...]) -> None:
+    """Scalars and arrays are carried together, in another order in the results; one is only handed through."""
+
+    def function(x, y, n):
+        def body(c):
+            n, x, total, y = c
+            return jnp.where(n % 2 == 0, n // 2, 3 * n + 1), x + jnp.sin(y) * n, total + n, y
+
+        n, x, total, y = lax.while_loop(lambda c: c[0] != 1, body, (n, x, jnp.float32(0), y))
+        return total, y, x, n
+
+    agree(function, start(shape, "float32"), start(shape, "float32") + 1, np.int32(97))
+    agree(function, start(shape, "float32"), start(shape, "float32") + 1, np.int32(1))  # no iteration
+
+
+def test_within_a_loop_that_stays(device: jax.Device) -> None:
+    def outer(i, c):
+        x, k = c
+        x, _ = lax.while_loop(lambda s: s[1] < k, lambda s: (s[0] * 0.5 + i, s[1] + 1), (x, jnp.int32(0)))
+        return x[::-1].cumsum(), k + 1
+
+    agree(lambda x: lax.fori_loop(0, 12, outer, (x, jnp.int32(0))), start((37,), "float32"))
+
+
+def test_what_the_elements_share(device: jax.Device) -> None:
+    """A captured scalar, a broadcast, an iota; two arrays that take each other's place."""
+
+    def function(x, scale):
+        def body(i, c):
+            a, b = c
+            return b * scale + jnp.arange(130, dtype=jnp.float32), jnp.broadcast_to(scale * i, (3, 130)) - a
+
+        return lax.fori_loop(0, 30, body, (x, x + 1))
+
+    agree(function, start((3, 130), "float32"), np.float32(0.25))
+
+
+def test_a_long_loop_does_not_hold_the_caller(device: jax.Device) -> None:
+    """A kernel may run for long whatever its sizes: the call returns before."""
+    import time
+
+    run = jax.jit(lambda x, n: lax.while_loop(lambda c: c[1] < n, lambda c: (jnp.sin(c[0]) + 1, c[1] + 1), (x, 0))[0])
+    jax.block_until_ready(run(np.float32(1), np.int32(1)))
+    begin = time.perf_counter()
+    result = run(np.float32(1), np.int32(10_000_000))
+    called = time.perf_counter() - begin
+    jax.block_until_ready(result)
+    assert called < 0.5 * (time.perf_counter() - begin)
