@@ -6,7 +6,8 @@ namespace ferrule {
 
 void InFlight::Reserve(int64_t bytes, int64_t limit) {
   for (int64_t now; (now = load_->runs.load(std::memory_order_acquire)) > 0;) {
-    if (now < kLimit && load_->bytes.load(std::memory_order_relaxed) + bytes <= limit) return;
+    const int64_t held = load_->bytes.load(std::memory_order_relaxed) + bytes;
+    if (now < kLimit && held <= limit && (now < kAheadRuns || held <= kAheadBytes)) return;
     load_->runs.wait(now);
   }
 }

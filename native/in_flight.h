@@ -15,10 +15,11 @@ namespace ferrule {
 
 class InFlight {
  public:
-  // Waits until a run with temporaries of this size may start: runs that are only queued hold memory, too.
+  // Waits until a run that needs so much memory of its own (temporaries and outputs) may start: runs that are only
+  // queued hold memory, too.
   void Reserve(int64_t bytes, int64_t limit);
-  // Runs `finish`, which waits for the device, after those added before. `done` is what it will set, `bytes` the size
-  // of the run's temporaries.
+  // Runs `finish`, which waits for the device, after those added before. `done` is what it will set, `bytes` as
+  // for Reserve.
   void Add(std::function<void()> finish, Ref<Event> done, int64_t bytes);
   // Waits for all that are in flight now; false when there were none. Not from `finish`.
   bool Wait();
@@ -26,6 +27,9 @@ class InFlight {
 
  private:
   static constexpr int64_t kLimit = 64;
+  // What is computed ahead. Runs of more than this take longer than starting them; were all of them started, each would
+  // write to memory that no cache holds, and much of it would be new to the process.
+  static constexpr int64_t kAheadRuns = 2, kAheadBytes = 128 << 20;
 
   // Apart, because finishing a run may free the device, and this with it.
   struct Load {

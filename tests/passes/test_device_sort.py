@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from test_passes import graph
 
+import jax
 from ferrule.ir import Block, Tensor
 from ferrule.ir.types import BY_NUMPY, i32
 from ferrule.passes.match import match
@@ -47,6 +48,52 @@ def test_top_k_of_floats_and_integers():
         np.testing.assert_array_equal(values, np.take_along_axis(x, order, -1))
 
 
+PROCESSOR = find("xpu:kind=cpu,units=2")
+KEYS = [np.int8, np.int32, np.uint16, np.int64, np.float32, np.float64]
+
+
+@pytest.mark.parametrize("dtype", KEYS, ids=[k.__name__ for k in KEYS])
+@pytest.mark.parametrize("falling", [False, True])
+def test_long_lines_are_sorted_by_digits(dtype, falling):
+    """NaN are last and equal, -0 is 0, and what is equal keeps its order, as in lax.sort."""
+    rng = np.random.default_rng(4)
+    keys = (rng.standard_normal((2, 2300)) * 50).astype(dtype)
+    keys[:, ::7] = keys[:, :1]
+    if keys.dtype.kind == "f":
+        keys[0, 1:40:4], keys[0, 2:40:4], keys[0, 3:40:4] = np.nan, 0.0, -0.0
+        keys[1, 5], keys[1, 6], keys[1, 8] = -np.nan, np.inf, -np.inf
+    places = np.broadcast_to(np.arange(2300, dtype=np.int32), keys.shape).copy()
+    sign = -1 if falling else 1
+    with jax.enable_x64(True):
+        block = graph(lambda k, p: lax.sort((k, p), dimension=1, num_keys=1, is_stable=True), keys, places)
+    if falling:
+        compare = next(op for op in block.walk() if op.name == "compare" and op.attrs["comparison_direction"] == "LT")
+        compare.attrs["comparison_direction"] = "GT"
+    matched = match(block, PROCESSOR)
+    assert "digit_scatter" in names(matched) and not names(matched) & {"sort", "merge_runs"}
+    found, order = evaluate_block(matched, [keys, places])
+    wide = np.where(np.isnan(keys), np.inf, keys) if keys.dtype.kind == "f" else keys.astype(object)
+    last = np.isnan(keys) if keys.dtype.kind == "f" else np.zeros(keys.shape, bool)
+    for row in range(2):
+        line = [(sign * int(last[row, i]), sign * wide[row, i]) for i in range(2300)]
+        expected = sorted(range(2300), key=line.__getitem__)
+        np.testing.assert_array_equal(order[row], expected)
+        np.testing.assert_array_equal(found[row], keys[row][expected])
+
+
+def test_orders_of_two_operands_and_of_bits():
+    """Two keys are merged; floats in the total order are sorted by their bits, -NaN first and -0 before 0."""
+    x = np.array([np.nan, 0.0, -0.0, -np.nan, 1.0, -np.inf] * 400, np.float32)
+    two = match(graph(lambda a, b: lax.sort((a, b), num_keys=2), x, x), PROCESSOR)
+    assert "merge_runs" in names(two) and "digit_scatter" not in names(two)
+    block = Block([Tensor(x.shape, BY_NUMPY[x.dtype])])
+    types = [Tensor((4,), BY_NUMPY[x.dtype]), Tensor((4,), i32)]
+    block.results = block.add("top_k", block.args, types, {"k": 4}).results
+    matched = match(block, PROCESSOR)
+    assert "digit_scatter" in names(matched)
+    np.testing.assert_array_equal(evaluate_block(matched, [x])[1], [0, 6, 12, 18])
+
+
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("function", [lax.cumsum, lax.cumprod, lax.cummax, lax.cummin])
 def test_running_totals(function, reverse):
@@ -54,7 +101,7 @@ def test_running_totals(function, reverse):
     numpy = {"cumsum": np.cumsum, "cumprod": np.cumprod}.get(function.__name__)
     numpy = numpy or (np.maximum if function is lax.cummax else np.minimum).accumulate
     block = match(simplify(graph(lambda x: function(x, axis=1, reverse=reverse), x)), GPU)
-    assert "map" in names(block) and "reduce_window" not in names(block)
+    assert "running_total" in names(block) and "reduce_window" not in names(block)
     (found,) = evaluate_block(block, [x])
     line = x.astype(np.float64)[:, :: -1 if reverse else 1]
     np.testing.assert_allclose(found, numpy(line, axis=1)[:, :: -1 if reverse else 1], rtol=1e-5)

@@ -1,4 +1,7 @@
-"""The scan schedule: a reduce_window whose windows grow by one element is a running total along one dimension."""
+"""The scan schedule: a reduce_window whose windows grow by one element is a running total along one dimension.
+
+So is the op `running_total` of devices, whose lines each start with a value of their own.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +53,8 @@ def emit(family: Family, block: Block, outputs: Sequence[V], begin: V, end: V, n
     """Writes the loops; gives the grid and the grain."""
     root = block.results[0].op
     assert root is not None
-    found = direction(root)
+    own_starts = root.name == "running_total"
+    found = (root.attrs["dimension"], root.attrs["backward"]) if own_starts else direction(root)
     assert found is not None
     axis, backward = found
     shape, body = root.operands[0].shape, root.regions[0]
@@ -88,7 +92,10 @@ def emit(family: Family, block: Block, outputs: Sequence[V], begin: V, end: V, n
                 em.store(pointer, value.dtype, offset, lanes)
             return totals
 
-        em.loop(length, [read(count + k, ()) for k in range(count)], step, carried)
+        start: Sequence[Component] = ()
+        if own_starts:
+            start = em.ix.reshape(at, [outer, inner], root.operands[1].shape)
+        em.loop(length, [read(count + k, start) for k in range(count)], step, carried)
 
     width = lane_count(block, family.machine, inner)
     grid = nest(family, [outer, inner], width, begin, end, line, nanoseconds)

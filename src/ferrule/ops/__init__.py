@@ -5,6 +5,7 @@ from ferrule.ops import (
     collectives,
     control,
     convert,
+    device,
     elementwise,
     indexing,
     linalg,
@@ -15,5 +16,5 @@ from ferrule.ops import (
 )
 
 __all__ = ["OPS", "OpDef", "define", "element", "lookup"]
-__all__ += ["collectives", "control", "convert", "elementwise", "indexing"]
+__all__ += ["collectives", "control", "convert", "device", "elementwise", "indexing"]
 __all__ += ["linalg", "random", "reduction", "shape", "sort"]

@@ -40,9 +40,12 @@ STORED_SPLAT_BYTES = 1024
 HEAVY = frozenset(
     {
         *("reduce", "reduce_window", "select_and_scatter", "dot_general", "convolution", "rng_bit_generator"),
-        *("map", "merge_runs", "loop"),
+        *("map", "merge_runs", "loop", "running_total", "digit_counts", "digit_scatter"),
     }
 )
+# Those with kernels of their own; those that read each element of their operands once.
+ALONE = frozenset({"rng_bit_generator", "merge_runs", "loop", "running_total", "digit_counts", "digit_scatter"})
+ONCE = frozenset({"running_total", "digit_counts", "digit_scatter"})
 UPDATES = frozenset({"dynamic_update_slice", "scatter"})
 BOUNDARY = frozenset(
     {"while", "case", "if", "library", "constant", "uninitialized", "after_all", "create_token", "optimization_barrier"}
@@ -135,7 +138,7 @@ class _Fuser:
         if op.name in BOUNDARY:
             self.roots.update(r for r in op.results if not _inline_constant(r))
             return
-        if op.name in ("rng_bit_generator", "merge_runs", "loop"):
+        if op.name in ALONE:
             self._make_root(op)
             return
         homes = self._homes_of(op)
@@ -329,7 +332,7 @@ class _Fuser:
         if user.name in HEAVY:
             if user.name == "reduce":
                 return 1 if value in user.operands[: len(user.operands) // 2] else LIMIT
-            return LIMIT  # overlapping windows, repeated rows
+            return 1 if user.name in ONCE else LIMIT  # overlapping windows, repeated rows
         if user.name == "dynamic_update_slice":
             return 1 if value is user.operands[1] else _size(user.operands[1])
         if user.name == "scatter":

@@ -15,7 +15,7 @@ import numpy as np
 
 from ferrule.errors import Unsupported
 from ferrule.ir import Block, ConvDims, DotDims, DType, Op, Tensor, Type, Value, rewrite
-from ferrule.passes import device_fft, device_sort
+from ferrule.passes import device_fft, device_scan, device_sort
 from ferrule.passes.match_device import PRODUCTS, device_rule
 from ferrule.passes.match_mkl import mkl_rule
 from ferrule.stablehlo.tables import TypedFloat, TypedInt
@@ -35,15 +35,15 @@ def match(block: Block, machine: Machine | None = None) -> Block:
                 return results
             match op.name:
                 case "sort":
-                    return device_sort.sort(out, op, operands)
+                    return device_sort.sort(out, op, operands, _order(op.regions[0]), machine)
                 case "top_k":
-                    return device_sort.top_k(out, op, operands)
+                    return device_sort.top_k(out, op, operands, machine)
                 case "fft" if not machine.host_access:
                     # Where the host reads the memory itself, its library is faster than generated kernels.
                     if (transformed := device_fft.fft(out, op, operands)) is not None:
                         return transformed
                 case "reduce_window":
-                    return device_sort.running_total(out, op, operands, machine)
+                    return device_scan.running_total(out, op, operands, machine)
             if op.name in PRODUCTS:
                 return device_rule(out, op, operands, machine)
         return MATCHERS[op.name](out, op, operands) if op.name in MATCHERS else None
@@ -211,6 +211,12 @@ def _sort(out: Block, op: Op, operands: list[Value]) -> Sequence[Value]:
         "is_stable": bool(op.attrs.get("is_stable", False)),
     }
     return library(out, op, "sort", operands, attrs | _recognise(op.regions[0]), [op.regions[0]])
+
+
+def _order(block: Block) -> device_sort.Order | None:
+    """The order of a comparator, when it is that of one operand."""
+    found = _recognise(block)
+    return device_sort.Order(found["key"], found["order"] == "lt", found["total"]) if found else None
 
 
 def _recognise(block: Block) -> dict[str, Any]:
