@@ -90,7 +90,7 @@ def compile_module(module: Module, settings: CompileOptions, trace: Trace, machi
     graph = trace.stage("control", lambda: flatten_control(graph, machine))
     graph = trace.stage("fuse", lambda: fuse(graph, machine))
     program = describe(module, main, settings)
-    plan = trace.stage("allocate", lambda: allocate(graph, [p.alias for p in program.params]))
+    plan = trace.stage("allocate", lambda: allocate(graph, [p.alias for p in program.params], machine.grouped))
     work = trace.stage("assemble", lambda: assemble(graph, plan, machine, program))
     finish(program, graph, work, machine)
     trace.finish(program, work.kernels)

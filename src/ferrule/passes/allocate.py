@@ -12,16 +12,15 @@ for a kernel that reads each element before it writes the same one.
 
 from __future__ import annotations
 
-import bisect
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from ferrule.ir import Block, Op, Tensor, Value
 from ferrule.ops import OPS
+from ferrule.passes.arena import ALIGN, Need, pack
 from ferrule.program import ARENA, CONSTANT, OUTPUT, PARAM, Slot
-
-ALIGN = 64
 
 
 class Storage:
@@ -46,14 +45,17 @@ class Plan:
     arena_bytes: int = 0
 
 
-def allocate(block: Block, aliases: Sequence[int]) -> Plan:
-    """Plans the memory of an entry block; `aliases[p]` is the output that parameter p is donated into, or negative."""
-    return _Allocator(block, aliases).run()
+def allocate(block: Block, aliases: Sequence[int], apart: bool = False) -> Plan:
+    """Plans the memory of an entry block; `aliases[p]` is the output that parameter p is donated into, or negative.
+
+    `apart`: independent ops may run at the same time, so temporaries are not to make one wait for another.
+    """
+    return _Allocator(block, aliases, apart).run()
 
 
 class _Allocator:
-    def __init__(self, block: Block, aliases: Sequence[int]) -> None:
-        self.block = block
+    def __init__(self, block: Block, aliases: Sequence[int], apart: bool) -> None:
+        self.block, self.apart = block, apart
         self.param_of_output = {k: p for p, k in enumerate(aliases) if k >= 0}
         self.clock: dict[Op, tuple[int, int]] = {}
         self.block_end: dict[Block, int] = {}
@@ -316,23 +318,61 @@ class _Allocator:
 
     # --- addresses ----------------------------------------------------------------------------------------------
     def _finish(self) -> Plan:
-        arena = _Arena()
         used = {id(s): s for s in self.home.values()}
         for moves in [*self.copies_before.values(), *self.copies_at_end.values()]:
             for target, source, _ in moves:
                 used[id(target)], used[id(source)] = target, source
         plan = Plan(constants=b"".join(self.constants))
         ordered = [s for s in self.storages if id(s) in used or s.kind in (PARAM, OUTPUT)]
-        for storage in sorted((s for s in ordered if s.kind == ARENA), key=lambda s: (s.begin, -s.size)):
-            storage.where = arena.take(storage)
+        temporary = sorted((s for s in ordered if s.kind == ARENA), key=lambda s: (s.begin, -s.size))
+        offsets, plan.arena_bytes = pack(self._needs(temporary), self.apart)
+        for storage, offset in zip(temporary, offsets, strict=True):
+            storage.where = offset
         for storage in ordered:
             storage.slot = len(plan.slots)
             plan.slots.append(Slot(storage.kind, storage.where, storage.size))
-        plan.arena_bytes = arena.high
         plan.slot_of = {v: s.slot for v, s in self.home.items() if s is not _NOTHING}
         plan.before = {op: _slots(moves) for op, moves in self.copies_before.items()}
         plan.at_end = {block: _slots(moves) for block, moves in self.copies_at_end.items()}
         return plan
+
+    def _needs(self, storages: list[Storage]) -> list[Need]:
+        if not self.apart:
+            return [Need(s.size, s.begin, s.end) for s in storages]
+        ops = self.block.ops
+        ended: list[int] = []  # by op: those whose data it needs, directly or not, and the op itself
+        touched: dict[Storage, int] = {}
+        number = {op: i for i, op in enumerate(ops)}
+        for i, op in enumerate(ops):
+            before = 1 << i
+            inside = op.regions if op.name != "fusion" else ()  # a kernel has its operands alone
+            for value in [*op.operands, *(v for region in inside for v in region.free())]:
+                if value.op in number:
+                    before |= ended[number[value.op]]
+            ended.append(before)
+            for storage in self._touched_by(op):
+                touched[storage] = touched.get(storage, 0) | 1 << i
+        ended.append((1 << len(ops)) - 1)  # the copies at the end wait for all
+        begins = [self.clock[op][0] for op in ops]
+        writers = [max(bisect_right(begins, s.begin) - 1, 0) for s in storages]
+        end = self.block_end[self.block]
+        return [
+            Need(s.size, s.begin, s.end, touched.get(s, 0), ended[len(ops) if s.begin >= end else writer])
+            for s, writer in zip(storages, writers, strict=True)
+        ]
+
+    def _touched_by(self, op: Op) -> set[Storage]:
+        """The storages that an op, with what is inside of it, reads or writes."""
+        values = [*op.operands, *op.results]
+        copies = [*self.copies_before.get(op, ())]
+        found: set[Storage] = set()
+        for region in self._regions(op):
+            values += region.args
+            copies += self.copies_at_end.get(region, ())
+            for inner in region.ops:
+                found |= self._touched_by(inner)
+        found |= {self.home[v] for v in values if v in self.home}
+        return found | {storage for target, source, _ in copies for storage in (target, source)}
 
 
 _NOTHING = Storage(ARENA, 0, 0)
@@ -377,26 +417,3 @@ def _depends(value: Value, arg: Value) -> bool:
             seen.add(v)
             stack += [*v.op.operands, *(f for r in v.op.regions for f in r.free())]
     return False
-
-
-class _Arena:
-    """Best-fit placement of intervals in time × bytes; storages come in order of their first tick."""
-
-    def __init__(self) -> None:
-        self.busy: list[tuple[int, int, int]] = []  # (end tick, offset, size), by end
-        self.high = 0
-
-    def take(self, storage: Storage) -> int:
-        size = -(-storage.size // ALIGN) * ALIGN
-        del self.busy[: bisect.bisect_left(self.busy, (storage.begin, -1, -1))]
-        at, best, best_gap = 0, -1, None
-        for _, offset, length in sorted(self.busy, key=lambda b: b[1]):
-            gap = offset - at
-            if gap >= size and (best_gap is None or gap < best_gap):
-                best, best_gap = at, gap
-            at = max(at, offset + length)
-        if best < 0:
-            best = at
-        bisect.insort(self.busy, (storage.end, best, size))
-        self.high = max(self.high, best + size)
-        return best
