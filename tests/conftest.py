@@ -13,6 +13,8 @@ from ferrule.targets.xpu import can_stand_in
 
 # A CPU stands in for a GPU without a word.
 os.environ.setdefault("FERRULE_XPU_DEVICE", "cpu")
+# Every test compiles; the tests of the cache of programs switch it on.
+os.environ.setdefault("FERRULE_CACHE", "binaries")
 
 # JAX is told of the platforms here, before the module of any test may start it; tests/spmd tells it by the environment.
 if "PJRT_NAMES_AND_LIBRARY_PATHS" not in os.environ:

@@ -91,7 +91,7 @@ void Hasher::Add(const std::string& text) {
 Hash Hasher::value() const { return {static_cast<uint64_t>(state_ >> 64), static_cast<uint64_t>(state_)}; }
 
 BinaryCache::BinaryCache() {
-  if (Variable("FERRULE_CACHE") == "0") return;
+  if (Variable("FERRULE_CACHE") == "0" || Variable("FERRULE_CACHE") == "programs") return;
   std::string folder = Variable("FERRULE_CACHE_DIR");
   if (folder.empty()) {
     std::string home = Variable("XDG_CACHE_HOME");

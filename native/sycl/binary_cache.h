@@ -3,8 +3,8 @@
 // NEO_CACHE_PERSISTENT=0).
 //
 // One file for each module in <FERRULE_CACHE_DIR | $XDG_CACHE_HOME/ferrule | ~/.cache/ferrule>/sycl. FERRULE_CACHE=0
-// switches it off, FERRULE_CACHE_MB bounds its size (512). What cannot be read is built again; what cannot be
-// written is not kept.
+// (or =programs, for the cache of src/ferrule/cache.py alone) switches it off, FERRULE_CACHE_MB bounds its size (512).
+// What cannot be read is built again; what cannot be written is not kept.
 #pragma once
 
 #include <array>

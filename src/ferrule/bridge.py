@@ -44,10 +44,10 @@ def initialize(library_path: str) -> None:
 
 def compile(code: bytes, format: str, options: bytes, target: str) -> bytes:
     """Compiles a program as PJRT hands it over; returns the serialized program."""
-    from ferrule.pipeline import compile_program
+    from ferrule.cache import compile_cached
 
     with _no_cycles_left():
-        return compile_program(code, format, options, target).serialize()
+        return compile_cached(code, format, options, target)
 
 
 @contextmanager

@@ -26,9 +26,9 @@ def _read(stream: BinaryIO) -> bytes:
 def _compile(source: BinaryIO) -> tuple[str, bytes]:
     code, format, options, target = (_read(source) for _ in range(4))
     try:
-        from ferrule.pipeline import compile_program
+        from ferrule.cache import compile_cached
 
-        return "OK", compile_program(code, format.decode(), options, target.decode()).serialize()
+        return "OK", compile_cached(code, format.decode(), options, target.decode())
     except FerruleError as error:
         return error.code, str(error).encode()
     except MemoryError:
