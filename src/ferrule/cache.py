@@ -2,7 +2,7 @@
 
 One file for each in <FERRULE_CACHE_DIR | $XDG_CACHE_HOME/ferrule | ~/.cache/ferrule>/programs, named by a hash of
 everything that the compiler's answer depends on: the program, its options, the target, the processor, Ferrule itself.
-FERRULE_CACHE=0 switches the cache off; FERRULE_CACHE_MB bounds its size (512), what was not used for longest goes first.
+FERRULE_CACHE=0 switches the cache off; FERRULE_CACHE_MB bounds its size (512), the least recently used goes first.
 What cannot be read is compiled again, what cannot be written is not kept, and FERRULE_DEBUG=1 says so. (The driver of
 Intel GPUs keeps the device's binaries beside it, native/sycl/binary_cache.h; FERRULE_CACHE=binaries is that one alone.)
 
