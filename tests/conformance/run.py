@@ -22,6 +22,7 @@ from pathlib import Path
 
 import manifest
 import table
+import two_targets
 from jax_suite import files, runner, source
 
 HERE = Path(__file__).parent
@@ -94,7 +95,11 @@ def _suite(name: str, paths: list[Path], options: argparse.Namespace) -> int:
         one_in=options.one_in,
         devices=options.devices,
     )
-    kind = ("-x64" if options.x64 else "") + (f"-{options.devices}-devices" if options.devices > 1 else "")
+    kind = "-x64" if options.x64 else ""
+    if options.devices > 1:
+        kind += f"-{options.devices}-devices"
+    if options.one_in > 1 and name == "jax":
+        kind += f"-one-in-{options.one_in}"
     path = options.results or RESULTS / f"{name}-{options.platform}{kind}.jsonl"
     results = runner.Results.open(path, setup.header())
     runner.run(paths, setup, results, options.jobs, tuple(options.again))
@@ -133,6 +138,7 @@ def run_all(options: argparse.Namespace) -> int:
         ["jax", *tests],
         ["jax", "--platform", "cpu", "--x64", "--cases", "3", *tests],
         ["jax", "--x64", "--cases", "3", *tests],
+        *(command.split() + tests for command in two_targets.COMMANDS),
         ["primitives"],
         ["programs", "--count", "10000"],
         ["surface"],

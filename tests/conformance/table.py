@@ -8,6 +8,7 @@ from collections import Counter, defaultdict
 from pathlib import Path
 
 import manifest
+import two_targets
 from jax_suite import files, runner
 
 COMMAND = "make conformance"
@@ -21,7 +22,7 @@ def write(folder: Path, page: Path) -> None:
     parts = [_head(), _jax(folder, entries, "")]
     if (folder / "jax-ferrule-x64.jsonl").exists():
         parts.append(_jax(folder, entries, "-x64"))
-    parts += [_primitives(folder), _programs(folder), _surface(folder)]
+    parts += [two_targets.text(folder, entries), _primitives(folder), _programs(folder), _surface(folder)]
     page.write_text("\n\n".join(part.strip() for part in parts if part) + "\n")
 
 
@@ -41,7 +42,7 @@ The known failures are in
 [`tests/conformance/known.toml`](../tests/conformance/known.toml); a failure that is not listed there, and a listed one
 that passes, fail `python tests/conformance/run.py check`.
 
-Intel GPUs, NVIDIA GPUs: no target yet, no figures."""
+NVIDIA GPUs: no target yet, no figures."""
 
 
 def _outcomes(results: runner.Results) -> dict[str, dict[str, str]]:

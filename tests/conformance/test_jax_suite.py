@@ -14,6 +14,7 @@ import pytest
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 import manifest  # noqa: E402
+import two_targets  # noqa: E402
 from jax_suite import runner, source  # noqa: E402
 
 SUITE = """
@@ -124,6 +125,31 @@ def test_the_manifest_is_well_formed() -> None:
     patterns = [pattern for entry in manifest.load() for pattern in entry.tests]
     assert len(patterns) == len(set(patterns))
     assert all(pattern.split(".")[0].endswith("_test") for pattern in patterns), patterns
+
+
+def test_the_page_compares_the_targets(tmp_path: Path) -> None:
+    """Only what both ran counts; each difference stands with its reason, or as not explained."""
+    outcomes = {
+        "ferrule": {"A.one": "pass", "A.two": "pass", "A.three": "fail", "A.four": "pass", "A.alone": "pass"},
+        "xpu": {"A.one": "pass", "A.two": "timeout", "A.three": "fail", "A.four": "fail"},
+    }
+    for platform, tests in outcomes.items():
+        for kind, setup in (("one-in-10", {"one_in": 10}), ("8-devices", {"devices": 8})):
+            header = runner.Setup(platform, **setup).header()
+            results = runner.Results.open(tmp_path / f"jax-{platform}-{kind}.jsonl", header)
+            for test, outcome in tests.items():
+                results.add(dict(file="pmap_test", test=test, outcome=outcome, seconds=1, why=""))
+    known = [
+        manifest.Entry(("pmap_test.A.two",), "will not", "slow compiler", platforms=("xpu",)),
+        manifest.Entry(("pmap_test.A.three",), "upstream bug", "of JAX"),
+    ]
+    page = two_targets.text(tmp_path, known)
+    assert "**75.00 %** of 4 pass on `cpu` and\n**25.00 %** of 4 on `xpu`" in page
+    assert "- will not: slow compiler (1): `pmap_test.A.two` (cpu pass, xpu fails)" in page
+    assert "- not explained (1): `pmap_test.A.four` (cpu pass, xpu fails)" in page
+    assert "What fails on both:\n\n- upstream bug: of JAX (1): `pmap_test.A.three`" in page
+    assert "| pmap_test † | cpu | 4 | 1 | 0 | 0 | 0 |\n| pmap_test † | xpu | 1 | 2 | 0 | 1 | 0 |" in page
+    assert "alone" not in page
 
 
 def run(*arguments: str, results: Path) -> dict[str, str]:
