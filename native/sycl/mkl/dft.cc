@@ -66,17 +66,10 @@ class Dft : public FerruleCall {
   dft::descriptor<kPrecision, kDomain> descriptor_;
 };
 
-int64_t ElementsOf(const FerruleShape& shape) {
-  int64_t elements = 1;
-  for (int32_t d = 0; d < shape.rank; ++d) elements *= shape.dims[d];
-  return elements;
-}
-
 }  // namespace
 
 std::unique_ptr<FerruleCall> PrepareDft(FerruleDevice* device, const FerruleCallDesc& desc) {
   Attributes attributes(desc);
-  if (desc.num_operands != 1 || desc.num_results != 1) Refuse("a transform has one operand and one result");
   std::string type = attributes.Text("type");
   bool forward = type == "FFT" || type == "RFFT", real = type == "RFFT" || type == "IRFFT";
   if (!forward && type != "IFFT" && type != "IRFFT") Refuse("the transform '" + type + "' is unknown");
