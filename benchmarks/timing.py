@@ -72,16 +72,3 @@ def compare(
             jax.block_until_ready(result)
             figure.rounds.append((time.perf_counter() - begin) / count)
     return figures
-
-
-def row(name: str, figures: dict[str, Figure]) -> str:
-    """One line of the table: times, and the ratio of XLA's to Ferrule's (above 1: Ferrule is faster)."""
-    cells = [f"{figures[p].median * 1e3:.4g}" if p in figures else "-" for p in ("ferrule", "cpu")]
-    first = [f"{figures[p].first:.3g}" if p in figures else "-" for p in ("ferrule", "cpu")]
-    both = "ferrule" in figures and "cpu" in figures
-    ratio = f"{figures['cpu'].median / figures['ferrule'].median:.2f}×" if both else "-"
-    return f"| {name} | {cells[0]} | {cells[1]} | {ratio} | {first[0]} | {first[1]} |"
-
-
-HEADER = """| workload | Ferrule, ms | XLA:CPU, ms | XLA / Ferrule | Ferrule first call, s | XLA first call, s |
-|---|---|---|---|---|---|"""

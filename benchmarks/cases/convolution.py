@@ -1,0 +1,130 @@
+"""Convolutions: shapes of ResNet-50, depthwise, 1 × 1, three-dimensional, transposed, gradients. Images are NHWC."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+from harness import torch
+from harness.case import Case, Gradient, normal
+
+import jax
+
+
+def convolve(x, w, stride=1, groups=1, padding="SAME"):
+    n = x.ndim - 2
+    axes = "DHW"[3 - n :]
+    numbers = (f"N{axes}C", f"{axes}IO", f"N{axes}C")
+    return jax.lax.conv_general_dilated(
+        x, w, (stride,) * n, padding, dimension_numbers=numbers, feature_group_count=groups
+    )
+
+
+def first(x):
+    """Channels before space, in the same memory: PyTorch's channels_last."""
+    return x.permute(0, x.ndim - 1, *range(1, x.ndim - 1))
+
+
+def last(x):
+    return x.permute(0, *range(2, x.ndim), 1)
+
+
+def convolve_torch(x, w, stride=1, groups=1):
+    n = x.ndim - 2
+    f = (torch.conv1d, torch.conv2d, torch.conv3d)[n - 1]
+    size, kernel = x.shape[1], w.shape[2]
+    # JAX's SAME puts the odd element at the end; PyTorch pads both sides alike, so the odd one is added before.
+    total = max((-(-size // stride) - 1) * stride + kernel - size, 0)
+    low, high = total // 2, total - total // 2
+    x = first(x)
+    if low != high:
+        x = torch.nn.functional.pad(x, (low, high) * n)
+        low = 0
+    return last(f(x, w, stride=stride, padding=low, groups=groups))
+
+
+def weights_first(args):
+    """Kernels as PyTorch wants them: output features, input features, space; channels_last in memory."""
+    x, w, *rest = args
+    n = w.ndim - 2
+    return x, np.ascontiguousarray(w.transpose(n + 1, n, *range(n))), *rest
+
+
+def shape(name, x, w, stride=1, groups=1, **more):
+    outputs = [-(-s // stride) for s in x[1:-1]]
+    flops = 2 * x[0] * np.prod(outputs) * np.prod(w)
+    count = np.prod(x) + np.prod(w) + x[0] * np.prod(outputs) * w[-1]
+    return Case(
+        name,
+        partial(convolve, stride=stride, groups=groups),
+        lambda: (normal(*x), normal(*w, seed=1, scale=float(np.prod(w[:-1])) ** -0.5)),
+        torch=partial(convolve_torch, stride=stride, groups=groups),
+        torch_arguments=weights_first,
+        flops=float(flops),
+        bytes=4.0 * float(count),
+        **more,
+    )
+
+
+def transposed(x, w):
+    return jax.lax.conv_transpose(x, w, (2, 2), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+
+
+def transposed_torch(x, w):
+    return last(torch.nn.functional.conv_transpose2d(first(x), w, stride=2, padding=1))
+
+
+def transposed_weights(args):
+    """PyTorch's transposed convolution is the other's gradient: its kernel is turned round, input features first."""
+    x, w = args
+    return x, np.ascontiguousarray(w[::-1, ::-1].transpose(2, 3, 0, 1))
+
+
+def cases() -> list[Case]:
+    found = [
+        shape("ResNet-50 7×7/2, 224² × 3 to 64", (1, 224, 224, 3), (7, 7, 3, 64), 2),
+        shape("ResNet-50 1×1, 56² × 64 to 64", (1, 56, 56, 64), (1, 1, 64, 64)),
+        shape("ResNet-50 3×3, 56² × 64", (1, 56, 56, 64), (3, 3, 64, 64)),
+        shape("ResNet-50 1×1, 56² × 64 to 256", (1, 56, 56, 64), (1, 1, 64, 256)),
+        shape("ResNet-50 1×1/2, 56² × 256 to 512", (1, 56, 56, 256), (1, 1, 256, 512), 2),
+        shape("ResNet-50 3×3/2, 56² × 128", (1, 56, 56, 128), (3, 3, 128, 128), 2),
+        shape("ResNet-50 3×3, 28² × 128", (1, 28, 28, 128), (3, 3, 128, 128)),
+        shape("ResNet-50 3×3, 14² × 256", (1, 14, 14, 256), (3, 3, 256, 256)),
+        shape("ResNet-50 1×1, 14² × 1024 to 256", (1, 14, 14, 1024), (1, 1, 1024, 256)),
+        shape("ResNet-50 3×3, 7² × 512", (1, 7, 7, 512), (3, 3, 512, 512)),
+        shape("ResNet-50 1×1, 7² × 512 to 2048", (1, 7, 7, 512), (1, 1, 512, 2048)),
+        shape("3×3, batch 8, 28² × 128", (8, 28, 28, 128), (3, 3, 128, 128)),
+        shape("depthwise 3×3, 112² × 96", (1, 112, 112, 96), (3, 3, 1, 96), groups=96),
+        shape("depthwise 3×3, 14² × 576", (1, 14, 14, 576), (3, 3, 1, 576), groups=576),
+        shape("depthwise 5×5/2, 56² × 144", (1, 56, 56, 144), (5, 5, 1, 144), 2, groups=144),
+        shape("grouped 3×3, 32 groups, 28² × 256", (1, 28, 28, 256), (3, 3, 8, 256), groups=32),
+        shape("1-D, width 9, 4 × 16000 × 32", (4, 16000, 32), (9, 32, 32)),
+        shape("3-D 3×3×3, 16 × 56² × 16", (1, 16, 56, 56, 16), (3, 3, 3, 16, 32)),
+        Case(
+            "transposed 4×4/2, 32² × 128 to 64",
+            transposed,
+            lambda: (normal(1, 32, 32, 128), normal(4, 4, 128, 64, seed=1, scale=0.02)),
+            torch=transposed_torch,
+            torch_arguments=transposed_weights,
+            flops=2.0 * 32 * 32 * 16 * 128 * 64,
+            bytes=4.0 * (32 * 32 * 128 + 16 * 128 * 64 + 64 * 64 * 64),
+        ),
+    ]
+    count = 8 * 28 * 28 * 128
+    found.append(
+        Case(
+            "3×3, batch 8, 28² × 128, both gradients",
+            jax.grad(lambda x, w, g: (convolve(x, w) * g).sum(), (0, 1)),
+            lambda: (
+                normal(8, 28, 28, 128),
+                normal(3, 3, 128, 128, seed=1, scale=0.03),
+                normal(8, 28, 28, 128, seed=2),
+            ),
+            torch=Gradient(lambda x, w, g: (convolve_torch(x, w) * g).sum(), 2),
+            torch_arguments=weights_first,
+            torch_results=lambda found: (found[0], found[1].permute(2, 3, 1, 0)),
+            flops=4.0 * count * 9 * 128,
+            bytes=4.0 * (3 * count + 2 * 9 * 128 * 128),
+        )
+    )
+    return found

@@ -1,0 +1,90 @@
+"""Gathers and scatters: embeddings, their gradient, single elements, updates of a slice."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpy as np
+from harness import torch
+from harness.case import Case, integers, normal
+
+import jax
+
+VOCABULARY, WIDTH, TOKENS, MEGA = 32000, 512, 4096, 1 << 20
+
+
+def gather_torch(table, ids):
+    return torch.nn.functional.embedding(ids, table)
+
+
+def scatter_torch(table, ids, rows):
+    return torch.index_add(table, 0, ids, rows)
+
+
+def cases() -> list[Case]:
+    def table():
+        return normal(VOCABULARY, WIDTH)
+
+    def ids():
+        return integers(VOCABULARY, TOKENS, seed=1)
+
+    rows = 4.0 * TOKENS * WIDTH
+    return [
+        Case(
+            "embedding, 4096 of 32000 × 512",
+            lambda t, i: t[i],
+            lambda: (table(), ids()),
+            torch=gather_torch,
+            bytes=2 * rows,
+        ),
+        Case(
+            "embedding's gradient",
+            lambda i, g: jnp.zeros((VOCABULARY, WIDTH), g.dtype).at[i].add(g),
+            lambda: (ids(), normal(TOKENS, WIDTH, seed=2)),
+            torch=lambda i, g: torch.zeros(VOCABULARY, WIDTH).index_add_(0, i, g),
+            bytes=rows + 4.0 * VOCABULARY * WIDTH,
+        ),
+        Case(
+            "scatter-add of rows",
+            lambda t, i, g: t.at[i].add(g),
+            lambda: (table(), ids(), normal(TOKENS, WIDTH, seed=2)),
+            torch=scatter_torch,
+            bytes=rows + 8.0 * VOCABULARY * WIDTH,
+        ),
+        Case(
+            "scatter-add of rows, donated",
+            lambda t, i, g: t.at[i].add(g),
+            lambda: (table(), ids(), normal(TOKENS, WIDTH, seed=2)),
+            torch=lambda t, i, g: t.index_add_(0, i, g),
+            donate=(0,),
+            bytes=3 * rows,
+        ),
+        Case(
+            "gather of 1 M elements",
+            lambda x, i: x[i],
+            lambda: (normal(MEGA), integers(MEGA, MEGA)),
+            torch=lambda x, i: x[i],
+            bytes=12.0 * MEGA,
+        ),
+        Case(
+            "histogram of 1 M in 1024 bins",
+            lambda i: jnp.zeros(1024, jnp.int32).at[i].add(1),
+            lambda: (integers(1024, MEGA),),
+            torch=lambda i: torch.bincount(i, minlength=1024),
+            bytes=4.0 * MEGA,
+            tolerance=0,
+        ),
+        Case(
+            "segment sum, 1 M in 10 K segments",
+            lambda x, i: jax.ops.segment_sum(x, i, 10000, indices_are_sorted=True),
+            lambda: (normal(MEGA), np.sort(integers(10000, MEGA))),
+            torch=lambda x, i: torch.zeros(10000).index_add_(0, i, x),
+            bytes=8.0 * MEGA,
+        ),
+        Case(
+            "take along rows, 4096 × 1024",
+            lambda x, i: jnp.take_along_axis(x, i, 1),
+            lambda: (normal(4096, 1024), integers(1024, 4096, 1024)),
+            torch=lambda x, i: torch.take_along_dim(x, i.long(), 1),
+            bytes=48.0 * MEGA,
+        ),
+    ]

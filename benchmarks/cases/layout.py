@@ -1,0 +1,74 @@
+"""Data in another order: transposes, concatenation, padding, broadcasts."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+from harness import torch
+from harness.case import Case, normal
+
+N = 1 << 24
+
+
+def heads(x):
+    return x.transpose(0, 2, 1, 3)
+
+
+def cases() -> list[Case]:
+    def square():
+        return (normal(4096, 4096),)
+
+    # PyTorch's transposes are views until somebody asks for memory in order.
+    return [
+        Case("transpose, 4096²", lambda x: x.T, square, torch=lambda x: x.T.contiguous(), bytes=8 * N),
+        Case(
+            "transpose, 1000²",
+            lambda x: x.T,
+            lambda: (normal(1000, 1000),),
+            torch=lambda x: x.T.contiguous(),
+            bytes=8e6,
+        ),
+        Case(
+            "transpose of bf16, 4096²",
+            lambda x: x.T,
+            lambda: (normal(4096, 4096, dtype=jnp.bfloat16),),
+            torch=lambda x: x.T.contiguous(),
+            bytes=4 * N,
+        ),
+        Case("x + xᵀ, 4096²", lambda x: x + x.T, square, torch=lambda x: x + x.T, bytes=8 * N),
+        Case(
+            "heads first, 8 × 512 × 12 × 64",
+            heads,
+            lambda: (normal(8, 512, 12, 64),),
+            torch=lambda x: x.transpose(1, 2).contiguous(),
+            bytes=8 * 8 * 512 * 12 * 64,
+        ),
+        Case(
+            "NHWC to NCHW, 8 × 112 × 112 × 64",
+            lambda x: x.transpose(0, 3, 1, 2),
+            lambda: (normal(8, 112, 112, 64),),
+            torch=lambda x: x.permute(0, 3, 1, 2).contiguous(),
+            bytes=8 * 8 * 112 * 112 * 64,
+        ),
+        Case(
+            "concatenate 4 of 1 M",
+            lambda *xs: jnp.concatenate(xs),
+            lambda: tuple(normal(1 << 20, seed=i) for i in range(4)),
+            torch=lambda *xs: torch.cat(xs),
+            bytes=32 << 20,
+        ),
+        Case(
+            "pad images, 16 × 224 × 224 × 3",
+            lambda x: jnp.pad(x, ((0, 0), (3, 3), (3, 3), (0, 0))),
+            lambda: (normal(16, 224, 224, 3),),
+            torch=lambda x: torch.nn.functional.pad(x, (0, 0, 3, 3, 3, 3)),
+            bytes=8 * 16 * 224 * 224 * 3,
+        ),
+        Case(
+            "outer sum, 4096²",
+            lambda x, y: x[:, None] + y,
+            lambda: (normal(4096), normal(4096, seed=1)),
+            torch=lambda x, y: x[:, None] + y,
+            bytes=4 * N,
+        ),
+        Case("reverse, 16 M", lambda x: x[::-1], lambda: (normal(N),), torch=lambda x: x.flip(0), bytes=8 * N),
+    ]

@@ -1,0 +1,143 @@
+"""Matrix products: square in three types, skinny, batched small, with an epilogue."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpy as np
+from harness import torch
+from harness.case import Case, integers, normal
+
+import jax
+
+SIZES = (256, 512, 1024, 2048, 4096)
+
+
+def product(x, y):
+    return x @ y
+
+
+def wide(x, y):
+    """8-bit factors, 32-bit sums."""
+    return jax.lax.dot(x, y, preferred_element_type=jnp.int32)
+
+
+def cases() -> list[Case]:
+    found = []
+    for n in SIZES:
+        found.append(
+            Case(
+                f"{n}³ f32",
+                product,
+                lambda n=n: (normal(n, n), normal(n, n, seed=1)),
+                torch=product,
+                flops=2 * n**3,
+                bytes=12 * n * n,
+            )
+        )
+    for n in SIZES:
+        found.append(
+            Case(
+                f"{n}³ bf16",
+                product,
+                lambda n=n: (normal(n, n, dtype=jnp.bfloat16), normal(n, n, seed=1, dtype=jnp.bfloat16)),
+                torch=product,
+                flops=2 * n**3,
+                bytes=6 * n * n,
+                peak="bf16",
+                tolerance=1e-2,
+            )
+        )
+    for n in SIZES:
+        found.append(
+            Case(
+                f"{n}³ int8",
+                wide,
+                lambda n=n: (
+                    integers(127, n, n, low=-127, dtype=np.int8),
+                    integers(127, n, n, low=-127, seed=1, dtype=np.int8),
+                ),
+                torch=lambda x, y: torch._int_mm(x, y),
+                flops=2 * n**3,
+                bytes=6 * n * n,
+                peak="int8",
+                tolerance=0,
+            )
+        )
+    for m, k, n in (
+        (1, 4096, 4096),
+        (4096, 4096, 1),
+        (16, 4096, 4096),
+        (65536, 64, 64),
+        (64, 65536, 64),
+        (1000, 1000, 10),
+    ):
+        found.append(
+            Case(
+                f"{m} × {k} × {n} f32",
+                product,
+                lambda m=m, k=k, n=n: (normal(m, k), normal(k, n, seed=1)),
+                torch=product,
+                flops=2 * m * k * n,
+                bytes=4 * (m * k + k * n + m * n),
+            )
+        )
+    width = 4096
+    found.append(
+        Case(
+            f"1 × {width} × {width} bf16",
+            product,
+            lambda: (normal(1, width, dtype=jnp.bfloat16), normal(width, width, seed=1, dtype=jnp.bfloat16)),
+            torch=product,
+            flops=2 * width**2,
+            bytes=2 * width**2,
+            peak="bf16",
+            tolerance=1e-2,
+        )
+    )
+    for batch, m, k, n in ((4096, 4, 4, 4), (2048, 16, 16, 16), (512, 32, 32, 32), (96, 128, 64, 128)):
+        found.append(
+            Case(
+                f"{batch} of {m} × {k} × {n} f32",
+                product,
+                lambda batch=batch, m=m, k=k, n=n: (normal(batch, m, k), normal(batch, k, n, seed=1)),
+                torch=product,
+                flops=2 * batch * m * k * n,
+                bytes=4 * batch * (m * k + k * n + m * n),
+            )
+        )
+    found.append(
+        Case(
+            "x @ yᵀ, 1024³ f32",
+            lambda x, y: x @ y.T,
+            lambda: (normal(1024, 1024), normal(1024, 1024, seed=1)),
+            torch=lambda x, y: x @ y.T,
+            flops=2 * 1024**3,
+            bytes=12 << 20,
+        )
+    )
+    found.append(
+        Case(
+            "relu(x @ w + b), 1024³ f32",
+            lambda x, w, b: jax.nn.relu(x @ w + b),
+            lambda: (normal(1024, 1024), normal(1024, 1024, seed=1), normal(1024, seed=2)),
+            torch=lambda x, w, b: torch.relu(torch.addmm(b, x, w)),
+            flops=2 * 1024**3,
+            bytes=12 << 20,
+        )
+    )
+    found.append(
+        Case(
+            "x + gelu(y @ w + b), 512 × 768 × 3072 f32",
+            lambda x, y, w, b: x + jax.nn.gelu(y @ w + b),
+            lambda: (
+                normal(512, 3072),
+                normal(512, 768, seed=3),
+                normal(768, 3072, seed=1, scale=0.05),
+                normal(3072, seed=2),
+            ),
+            torch=lambda x, y, w, b: x + torch.nn.functional.gelu(torch.addmm(b, y, w), approximate="tanh"),
+            flops=2 * 512 * 768 * 3072,
+            bytes=4 * (2 * 512 * 3072 + 512 * 768 + 768 * 3072),
+        )
+    )
+    return found

@@ -1,0 +1,102 @@
+"""Sorts, stable as JAX's are, and the largest elements."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpy as np
+from harness import torch
+from harness.case import Case, integers, normal
+
+import jax
+
+MEGA = 1_000_000
+
+
+def cases() -> list[Case]:
+    def million():
+        return (normal(MEGA),)
+
+    def top(x, k):
+        return jax.lax.top_k(x, k)
+
+    return [
+        Case("sort, 1 M f32", jnp.sort, million, torch=lambda x: torch.sort(x, stable=True)[0], bytes=8 * MEGA),
+        Case(
+            "argsort, 1 M f32",
+            jnp.argsort,
+            million,
+            torch=lambda x: torch.argsort(x, stable=True),
+            bytes=8 * MEGA,
+            tolerance=0,
+        ),
+        Case(
+            "sort, 1 M int32",
+            jnp.sort,
+            lambda: (integers(1 << 30, MEGA),),
+            torch=lambda x: torch.sort(x, stable=True)[0],
+            bytes=8 * MEGA,
+            tolerance=0,
+        ),
+        Case(
+            "sort, 1 K f32",
+            jnp.sort,
+            lambda: (normal(1024),),
+            torch=lambda x: torch.sort(x, stable=True)[0],
+            bytes=8 << 10,
+        ),
+        Case(
+            "sort of each row, 4096 × 256",
+            lambda x: jnp.sort(x, 1),
+            lambda: (normal(4096, 256),),
+            torch=lambda x: torch.sort(x, 1, stable=True)[0],
+            bytes=8 << 20,
+        ),
+        Case(
+            "sort by key with two more operands, 1 M",
+            lambda k, a, b: jax.lax.sort((k, a, b), num_keys=1),
+            lambda: (normal(MEGA), np.arange(MEGA, dtype=np.int32), normal(MEGA, seed=1)),
+            torch=by_key_torch,
+            bytes=24 * MEGA,
+        ),
+        Case(
+            "top 10 of 1 M",
+            lambda x: top(x, 10),
+            lambda: (np.random.default_rng(0).permutation(MEGA).astype(np.float32),),
+            torch=lambda x: tuple(torch.topk(x, 10)),
+            bytes=4 * MEGA,
+            tolerance=0,
+        ),
+        Case(
+            "top 50 of each row, 64 × 32000",
+            lambda x: top(x, 50),
+            distinct_rows,
+            torch=lambda x: tuple(torch.topk(x, 50)),
+            bytes=4 * 64 * 32000,
+            tolerance=0,
+        ),
+        Case(
+            "median of each row, 1024 × 1001",
+            lambda x: jnp.sort(x, 1)[:, 500],
+            lambda: (normal(1024, 1001),),
+            torch=lambda x: x.median(1)[0],
+            bytes=4 * 1024 * 1001,
+        ),
+        Case(
+            "searchsorted, 100 K in 10 K",
+            jnp.searchsorted,
+            lambda: (np.sort(normal(10_000)), normal(100_000, seed=1)),
+            torch=torch.searchsorted if torch else None,
+            tolerance=0,
+            reference="f32",
+        ),
+    ]
+
+
+def by_key_torch(k, a, b):
+    k, order = torch.sort(k, stable=True)
+    return k, a[order], b[order]
+
+
+def distinct_rows():
+    rng = np.random.default_rng(0)
+    return (np.stack([rng.permutation(32000) for _ in range(64)]).astype(np.float32),)
