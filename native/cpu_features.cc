@@ -1,6 +1,7 @@
 #include "cpu_features.h"
 
 #include <cstdint>
+#include <cstdlib>
 
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -154,6 +155,24 @@ std::vector<std::string> MissingCpuFeatures(std::string_view features) {
     if (!name.empty() && !Has(name)) missing.emplace_back(name);
   }
   return missing;
+}
+
+Isa ChosenIsa() {
+  static const Isa chosen = [] {
+#if defined(__x86_64__)
+    const char* wish = std::getenv("FERRULE_ISA");
+    std::string_view isa = wish ? wish : "";
+    if (isa == "baseline") return Isa::kBaseline;
+    __builtin_cpu_init();
+    bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
+    bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                  __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+    if (avx512 && isa != "avx2") return Isa::kAvx512;
+    if (avx2) return Isa::kAvx2;
+#endif
+    return Isa::kBaseline;
+  }();
+  return chosen;
 }
 
 }  // namespace ferrule

@@ -11,4 +11,8 @@ namespace ferrule {
 // that this version of Ferrule does not know.
 std::vector<std::string> MissingCpuFeatures(std::string_view features);
 
+// The instruction sets that hand-written loops are compiled for. FERRULE_ISA=baseline or avx2 asks for a lesser one.
+enum class Isa { kBaseline, kAvx2, kAvx512 };
+Isa ChosenIsa();
+
 }  // namespace ferrule

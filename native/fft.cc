@@ -79,6 +79,7 @@ class Fft : public Prepared {
 
  private:
   static constexpr int64_t kLanes = 64 / sizeof(R);
+  const FftStages<R>& loops_ = FftLoops<R>();
 
   // Runs `some(re, im, scratch, line, lanes)` for groups of at most kLanes lines.
   template <class F>
@@ -94,6 +95,16 @@ class Fft : public Prepared {
     });
   }
 
+  // Runs `some(scratch, row)` for rows that FftPlan::TransformRow does; `scratch` has 6 plan.size() numbers.
+  template <class F>
+  void ForRows(const FftPlan<R>& plan, int64_t rows, ThreadPool& pool, F&& some) const {
+    pool.For(rows, std::max<int64_t>(1, 65536 / plan.size()), [&](int64_t begin, int64_t end) {
+      static thread_local AlignedScratch memory;
+      R* scratch = memory.Get<R>(6 * plan.size());
+      for (int64_t row = begin; row < end; ++row) some(scratch, row);
+    });
+  }
+
   // Complex transforms along dimension d.
   void Along(int64_t d, const C* from, C* to, bool inverse, R scale, ThreadPool& pool) const {
     const FftPlan<R>& plan = *plans_[d];
@@ -101,10 +112,21 @@ class Fft : public Prepared {
     int64_t n = d == last ? columns_ : lengths_[d], inner = 1, outer = outer_;
     for (int64_t i = d + 1; i <= last; ++i) inner *= i == last ? columns_ : lengths_[i];
     for (int64_t i = 0; i < d; ++i) outer *= lengths_[i];
+    if (inner == 1 && plan.by_rows()) {
+      ForRows(plan, outer, pool, [&](R* scratch, int64_t row) {
+        plan.TransformRow(Parts(from + row * n), Parts(to + row * n), scratch, inverse, scale);
+      });
+      return;
+    }
     ForLines(plan, outer * inner, pool, [&](R* re, R* im, R* scratch, int64_t line, int64_t lanes) {
       int64_t start[kLanes];
       for (int64_t l = 0; l < lanes; ++l) start[l] = (line + l) / inner * n * inner + (line + l) % inner;
+      bool together = start[lanes - 1] - start[0] == lanes - 1;  // the lines are neighbours in memory
       for (int64_t i = 0; i < n; ++i) {
+        if (together) {
+          loops_.split(Parts(from + start[0] + i * inner), re + i * lanes, im + i * lanes, lanes);
+          continue;
+        }
         for (int64_t l = 0; l < lanes; ++l) {
           C x = from[start[l] + i * inner];
           re[i * lanes + l] = x.real();
@@ -113,6 +135,10 @@ class Fft : public Prepared {
       }
       plan.Transform(inverse ? im : re, inverse ? re : im, scratch, lanes);
       for (int64_t i = 0; i < n; ++i) {
+        if (together) {
+          loops_.join(re + i * lanes, im + i * lanes, Parts(to + start[0] + i * inner), lanes, scale);
+          continue;
+        }
         for (int64_t l = 0; l < lanes; ++l) {
           to[start[l] + i * inner] = C(re[i * lanes + l] * scale, im[i * lanes + l] * scale);
         }
@@ -127,6 +153,14 @@ class Fft : public Prepared {
     const FftPlan<R>& plan = *plans_.back();
     int64_t n = lengths_.back(), h = plan.size();
     bool even = h != n;
+    if (even && plan.by_rows()) {
+      ForRows(plan, Rows(), pool, [&](R* scratch, int64_t row) {
+        R* z = scratch + 4 * h;
+        plan.TransformRow(from + row * n, z, scratch, false, R(1));
+        loops_.unfold(z, roots_.data(), Parts(to + row * columns_), h);
+      });
+      return;
+    }
     ForLines(plan, Rows(), pool, [&](R* re, R* im, R* scratch, int64_t line, int64_t lanes) {
       for (int64_t l = 0; l < lanes; ++l) {
         const R* x = from + (line + l) * n;
@@ -156,6 +190,14 @@ class Fft : public Prepared {
     const FftPlan<R>& plan = *plans_.back();
     int64_t n = lengths_.back(), h = plan.size();
     bool even = h != n;
+    if (even && plan.by_rows()) {
+      ForRows(plan, Rows(), pool, [&](R* scratch, int64_t row) {
+        R* z = scratch + 4 * h;
+        loops_.fold(Parts(from + row * columns_), roots_.data(), z, h);
+        plan.TransformRow(z, to + row * n, scratch, true, scale_);
+      });
+      return;
+    }
     ForLines(plan, Rows(), pool, [&](R* re, R* im, R* scratch, int64_t line, int64_t lanes) {
       for (int64_t l = 0; l < lanes; ++l) {
         const C* x = from + (line + l) * columns_;
@@ -191,6 +233,9 @@ class Fft : public Prepared {
       }
     });
   }
+
+  static const R* Parts(const C* x) { return reinterpret_cast<const R*>(x); }
+  static R* Parts(C* x) { return reinterpret_cast<R*>(x); }
 
   int64_t Rows() const {
     int64_t rows = outer_;

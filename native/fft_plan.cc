@@ -5,6 +5,8 @@
 #include <numbers>
 #include <utility>
 
+#include "cpu_features.h"
+
 #pragma GCC optimize("O3")
 
 namespace ferrule {
@@ -34,71 +36,7 @@ namespace {
 
 constexpr int64_t kLargestRadix = 31;
 
-// One stage: for each j, the radix-point transforms of x[j + rest * t], multiplied by powers of the j-th root, go to
-// y[radix * j + r]. `span` consecutive numbers (lanes and what earlier stages sorted) are treated alike.
-template <class R, int kRadix>
-void Butterflies(const R* __restrict xr, const R* __restrict xi, R* __restrict yr, R* __restrict yi, int64_t rest,
-                 int64_t span, const R* twiddle) {
-  for (int64_t j = 0; j < rest; ++j) {
-    const R* w = twiddle + j * 2 * (kRadix - 1);
-    const R *ar = xr + j * span, *ai = xi + j * span;
-    R *br = yr + kRadix * j * span, *bi = yi + kRadix * j * span;
-    int64_t step = rest * span;
-#pragma GCC ivdep
-    for (int64_t t = 0; t < span; ++t) {
-      R re[kRadix], im[kRadix], sr[kRadix], si[kRadix];
-      for (int r = 0; r < kRadix; ++r) {
-        re[r] = ar[t + r * step];
-        im[r] = ai[t + r * step];
-      }
-      if constexpr (kRadix == 2) {
-        sr[0] = re[0] + re[1], si[0] = im[0] + im[1];
-        sr[1] = re[0] - re[1], si[1] = im[0] - im[1];
-      } else if constexpr (kRadix == 3) {
-        constexpr R kSin = static_cast<R>(0.866025403784438646763723170752936183);
-        R tr = re[1] + re[2], ti = im[1] + im[2];
-        R ur = (re[1] - re[2]) * kSin, ui = (im[1] - im[2]) * kSin;
-        R mr = re[0] - tr / 2, mi = im[0] - ti / 2;
-        sr[0] = re[0] + tr, si[0] = im[0] + ti;
-        sr[1] = mr + ui, si[1] = mi - ur;
-        sr[2] = mr - ui, si[2] = mi + ur;
-      } else if constexpr (kRadix == 4) {
-        R pr = re[0] + re[2], pi = im[0] + im[2], qr = re[0] - re[2], qi = im[0] - im[2];
-        R ur = re[1] + re[3], ui = im[1] + im[3], vr = re[1] - re[3], vi = im[1] - im[3];
-        sr[0] = pr + ur, si[0] = pi + ui;
-        sr[1] = qr + vi, si[1] = qi - vr;
-        sr[2] = pr - ur, si[2] = pi - ui;
-        sr[3] = qr - vi, si[3] = qi + vr;
-      } else {
-        static_assert(kRadix == 5);
-        constexpr R c1 = static_cast<R>(0.309016994374947424102293417182819059);
-        constexpr R c2 = static_cast<R>(-0.809016994374947424102293417182819059);
-        constexpr R s1 = static_cast<R>(0.951056516295153572116439333379382143);
-        constexpr R s2 = static_cast<R>(0.587785252292473129168705954639072769);
-        R pr = re[1] + re[4], pi = im[1] + im[4], qr = re[1] - re[4], qi = im[1] - im[4];
-        R ur = re[2] + re[3], ui = im[2] + im[3], vr = re[2] - re[3], vi = im[2] - im[3];
-        R ar1 = re[0] + c1 * pr + c2 * ur, ai1 = im[0] + c1 * pi + c2 * ui;
-        R ar2 = re[0] + c2 * pr + c1 * ur, ai2 = im[0] + c2 * pi + c1 * ui;
-        R br1 = s1 * qr + s2 * vr, bi1 = s1 * qi + s2 * vi;
-        R br2 = s2 * qr - s1 * vr, bi2 = s2 * qi - s1 * vi;
-        sr[0] = re[0] + pr + ur, si[0] = im[0] + pi + ui;
-        sr[1] = ar1 + bi1, si[1] = ai1 - br1;
-        sr[4] = ar1 - bi1, si[4] = ai1 + br1;
-        sr[2] = ar2 + bi2, si[2] = ai2 - br2;
-        sr[3] = ar2 - bi2, si[3] = ai2 + br2;
-      }
-      br[t] = sr[0];
-      bi[t] = si[0];
-      for (int r = 1; r < kRadix; ++r) {
-        R wr = w[2 * (r - 1)], wi = w[2 * (r - 1) + 1];
-        br[t + r * span] = sr[r] * wr - si[r] * wi;
-        bi[t + r * span] = sr[r] * wi + si[r] * wr;
-      }
-    }
-  }
-}
-
-// The same for any radix, with radix^2 multiplications.
+// A stage (see fft_stages.h) of any radix, with radix^2 multiplications.
 template <class R>
 void GeneralButterflies(int64_t radix, const R* roots, const R* __restrict xr, const R* __restrict xi, R* __restrict yr,
                         R* __restrict yi, int64_t rest, int64_t span, const R* twiddle) {
@@ -128,16 +66,46 @@ void GeneralButterflies(int64_t radix, const R* roots, const R* __restrict xr, c
   }
 }
 
+const FftKernels& Chosen() {
+#if defined(__x86_64__)
+  if (ChosenIsa() == Isa::kAvx512) return kAvx512Fft;
+  if (ChosenIsa() == Isa::kAvx2) return kAvx2Fft;
+#endif
+  return kBaselineFft;
+}
+
+// The radices of a length's stages, and what is left of it: 1, or something with a large prime factor. Powers of two go
+// in eights, and in fours where that leaves no two alone.
+std::vector<int64_t> Radices(int64_t n, int64_t* left) {
+  std::vector<int64_t> radices;
+  int64_t twos = 0, rest = n;
+  for (; rest % 2 == 0; rest /= 2) ++twos;
+  for (; twos >= 3 && twos != 4; twos -= 3) radices.push_back(8);
+  for (; twos >= 2; twos -= 2) radices.push_back(4);
+  if (twos) radices.push_back(2);
+  for (int64_t p = 3; p <= kLargestRadix; ++p) {
+    while (rest % p == 0) radices.push_back(p), rest /= p;
+  }
+  *left = rest;
+  return radices;
+}
+
 }  // namespace
+
+template <>
+const FftStages<float>& FftLoops() {
+  return Chosen().f32;
+}
+
+template <>
+const FftStages<double>& FftLoops() {
+  return Chosen().f64;
+}
 
 template <class R>
 FftPlan<R>::FftPlan(int64_t n) : n_(n) {
-  std::vector<int64_t> factors;
-  int64_t rest = n;
-  while (rest % 4 == 0) factors.push_back(4), rest /= 4;
-  for (int64_t p = 2; p <= kLargestRadix; ++p) {
-    while (rest % p == 0) factors.push_back(p), rest /= p;
-  }
+  int64_t rest;
+  std::vector<int64_t> factors = Radices(n, &rest);
   if (rest > 1) {
     // X[k] = chirp[k] * sum over j of (x[j] chirp[j]) conj(chirp[k - j]), chirp[k] = exp(-pi i k^2 / n).
     int64_t m = 1;
@@ -169,7 +137,7 @@ FftPlan<R>::FftPlan(int64_t n) : n_(n) {
         stage.twiddle.push_back(static_cast<R>(im));
       }
     }
-    if (radix > 5) {
+    if (radix > 8 || !FftLoops<R>().stage[radix]) {
       for (int64_t r = 0; r < radix; ++r) {
         auto [re, im] = RootOfUnity(r, radix);
         stage.roots.push_back(static_cast<R>(re));
@@ -178,6 +146,14 @@ FftPlan<R>::FftPlan(int64_t n) : n_(n) {
     }
     stages_.push_back(std::move(stage));
     length /= radix;
+  }
+  // What the first stage sorts is the length of the next one's vectors.
+  if (factors.size() < 2 || factors[0] < 4 || !stages_[0].roots.empty() || !stages_.back().roots.empty()) return;
+  const Stage& stage = stages_[0];
+  int64_t parts = 2 * (stage.radix - 1);
+  first_.resize(stage.twiddle.size());
+  for (int64_t j = 0; j < stage.rest; ++j) {
+    for (int64_t part = 0; part < parts; ++part) first_[part * stage.rest + j] = stage.twiddle[j * parts + part];
   }
 }
 
@@ -196,26 +172,20 @@ void FftPlan<R>::Transform(R* re, R* im, R* scratch, int64_t lanes) const {
 }
 
 template <class R>
+void FftPlan<R>::Run(const Stage& s, const R* xr, const R* xi, R* yr, R* yi, int64_t span) const {
+  if (s.roots.empty()) {
+    FftLoops<R>().stage[s.radix](xr, xi, yr, yi, s.rest, span, s.twiddle.data());
+  } else {
+    GeneralButterflies(s.radix, s.roots.data(), xr, xi, yr, yi, s.rest, span, s.twiddle.data());
+  }
+}
+
+template <class R>
 void FftPlan<R>::Stockham(R* re, R* im, R* scratch, int64_t lanes) const {
   R *xr = re, *xi = im, *yr = scratch, *yi = scratch + n_ * lanes;
   int64_t span = lanes;
   for (const Stage& s : stages_) {
-    switch (s.radix) {
-      case 2:
-        Butterflies<R, 2>(xr, xi, yr, yi, s.rest, span, s.twiddle.data());
-        break;
-      case 3:
-        Butterflies<R, 3>(xr, xi, yr, yi, s.rest, span, s.twiddle.data());
-        break;
-      case 4:
-        Butterflies<R, 4>(xr, xi, yr, yi, s.rest, span, s.twiddle.data());
-        break;
-      case 5:
-        Butterflies<R, 5>(xr, xi, yr, yi, s.rest, span, s.twiddle.data());
-        break;
-      default:
-        GeneralButterflies(s.radix, s.roots.data(), xr, xi, yr, yi, s.rest, span, s.twiddle.data());
-    }
+    Run(s, xr, xi, yr, yi, span);
     std::swap(xr, yr);
     std::swap(xi, yi);
     span *= s.radix;
@@ -224,6 +194,20 @@ void FftPlan<R>::Stockham(R* re, R* im, R* scratch, int64_t lanes) const {
     std::copy_n(xr, n_ * lanes, re);
     std::copy_n(xi, n_ * lanes, im);
   }
+}
+
+template <class R>
+void FftPlan<R>::TransformRow(const R* from, R* to, R* scratch, bool inverse, R scale) const {
+  R *xr = scratch, *xi = scratch + n_, *yr = scratch + 2 * n_, *yi = scratch + 3 * n_;
+  int64_t span = stages_[0].radix;
+  FftLoops<R>().first[span][inverse](from, xr, xi, stages_[0].rest, first_.data());
+  for (size_t i = 1; i + 1 < stages_.size(); ++i) {
+    Run(stages_[i], xr, xi, yr, yi, span);
+    std::swap(xr, yr);
+    std::swap(xi, yi);
+    span *= stages_[i].radix;
+  }
+  FftLoops<R>().last[stages_.back().radix][inverse](xr, xi, to, span, scale);
 }
 
 template <class R>

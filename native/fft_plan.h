@@ -1,4 +1,4 @@
-// Discrete Fourier transforms of one length: Stockham's self-sorting algorithm in radices 4, 2, 3, 5 and other small
+// Discrete Fourier transforms of one length: Stockham's self-sorting algorithm in radices 8, 4, 2, 3, 5 and other small
 // primes; lengths with a large prime factor by Bluestein's convolution.
 #pragma once
 
@@ -7,10 +7,16 @@
 #include <utility>
 #include <vector>
 
+#include "fft_tables.h"
+
 namespace ferrule {
 
 // exp(-2 pi i k / n), 0 <= k: k is reduced first, so that large k cost no accuracy.
 std::pair<double, double> RootOfUnity(int64_t k, int64_t n);
+
+// The loops for this machine.
+template <class R>
+const FftStages<R>& FftLoops();
 
 template <class R>
 class FftPlan {
@@ -25,22 +31,34 @@ class FftPlan {
   // re[i * lanes + l] + i im[i * lanes + l]. For the inverse transform exchange re and im.
   void Transform(R* re, R* im, R* scratch, int64_t lanes) const;
 
+  // Can one signal be transformed by itself with full vectors? Then nothing has to be interleaved with others.
+  bool by_rows() const { return !first_.empty(); }
+  // One signal of interleaved real and imaginary parts, times `scale`; `scratch` has 4 size() numbers. `from` may be
+  // `to`.
+  void TransformRow(const R* from, R* to, R* scratch, bool inverse, R scale) const;
+
  private:
   struct Stage {
     int64_t radix, rest;     // the sub-length before the stage is radix * rest
     std::vector<R> twiddle;  // for each j < rest and r in 1 … radix - 1: re, im
     std::vector<R> roots;    // re, im of the radix-th roots of one, for the general radix
   };
+  void Run(const Stage& stage, const R* xr, const R* xi, R* yr, R* yi, int64_t span) const;
   void Stockham(R* re, R* im, R* scratch, int64_t lanes) const;
   void Bluestein(R* re, R* im, R* scratch, int64_t lanes) const;
 
   int64_t n_;
   std::vector<Stage> stages_;
+  std::vector<R> first_;  // by_rows: the first stage's twiddle factors as FftStages::first wants them
   // Bluestein: the convolution's transform, the chirp, and the transformed conjugate chirp.
   std::unique_ptr<FftPlan> inner_;
   std::vector<R> chirp_, filter_;
 };
 
+template <>
+const FftStages<float>& FftLoops();
+template <>
+const FftStages<double>& FftLoops();
 extern template class FftPlan<float>;
 extern template class FftPlan<double>;
 

@@ -2,31 +2,20 @@
 
 #include <algorithm>
 #include <complex>
-#include <cstdlib>
-#include <string_view>
 #include <type_traits>
 
 #include "aligned_scratch.h"
+#include "cpu_features.h"
 #include "thread_pool.h"
 
 namespace ferrule {
 
 const GemmKernels& ChosenKernels() {
-  static const GemmKernels& chosen = []() -> const GemmKernels& {
 #if defined(__x86_64__)
-    const char* wish = std::getenv("FERRULE_ISA");
-    std::string_view isa = wish ? wish : "";
-    if (isa == "baseline") return kBaselineGemm;
-    __builtin_cpu_init();
-    bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
-    bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                  __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-    if (avx512 && isa != "avx2") return kAvx512Gemm;
-    if (avx2) return kAvx2Gemm;
+  if (ChosenIsa() == Isa::kAvx512) return kAvx512Gemm;
+  if (ChosenIsa() == Isa::kAvx2) return kAvx2Gemm;
 #endif
-    return kBaselineGemm;
-  }();
-  return chosen;
+  return kBaselineGemm;
 }
 
 Result<Accumulator> AccumulatorFor(Element a, Element b, Element d) {

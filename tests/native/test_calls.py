@@ -403,7 +403,7 @@ def test_topk(dtype, shape, k):
 
 
 # --- fft --------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("length", [*range(1, 18), 30, 31, 37, 49, 64, 96, 101, 127, 128, 243, 1000, 1024, 2 * 1009])
+@pytest.mark.parametrize("length", [*range(1, 18), 30, 31, 37, 49, 64, 96, 101, 128, 243, 320, 1000, 1024, 2018, 4096])
 @pytest.mark.parametrize("single", [False, True])
 def test_fft(length, single):
     for batch in (1, 3, 21):

@@ -1,0 +1,11 @@
+// The innermost loops of Fourier transforms for x86-64 with AVX2 and FMA.
+#if defined(__x86_64__)
+#pragma GCC optimize("O3")
+#pragma GCC target("arch=x86-64-v3")
+#define FERRULE_ISA avx2
+#include "fft_stages.h"
+
+namespace ferrule {
+const FftKernels kAvx2Fft = {avx2::Stages<float>(), avx2::Stages<double>()};
+}  // namespace ferrule
+#endif

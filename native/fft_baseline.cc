@@ -1,0 +1,8 @@
+// The innermost loops of Fourier transforms for what every CPU of the architecture has.
+#pragma GCC optimize("O3")
+#define FERRULE_ISA baseline
+#include "fft_stages.h"
+
+namespace ferrule {
+const FftKernels kBaselineFft = {baseline::Stages<float>(), baseline::Stages<double>()};
+}  // namespace ferrule

@@ -1,0 +1,194 @@
+// The innermost loops of Fourier transforms, written once and compiled for several instruction sets: each fft_<isa>.cc
+// sets FERRULE_ISA, turns the instructions on with a pragma, and includes this file. The loops are plain; the compiler
+// makes vectors of them. As in gemm_kernel.h, nothing of the standard library may be instantiated here.
+#include "fft_tables.h"
+
+namespace ferrule {
+namespace FERRULE_ISA {
+
+#define FERRULE_ALWAYS inline __attribute__((always_inline))
+
+template <class R>
+FERRULE_ALWAYS void Points4(R& r0, R& i0, R& r1, R& i1, R& r2, R& i2, R& r3, R& i3) {
+  R pr = r0 + r2, pi = i0 + i2, qr = r0 - r2, qi = i0 - i2;
+  R ur = r1 + r3, ui = i1 + i3, vr = r1 - r3, vi = i1 - i3;
+  r0 = pr + ur, i0 = pi + ui;
+  r1 = qr + vi, i1 = qi - vr;
+  r2 = pr - ur, i2 = pi - ui;
+  r3 = qr - vi, i3 = qi + vr;
+}
+
+// The transform of kRadix points in place.
+template <class R, int kRadix>
+FERRULE_ALWAYS void Points(R* re, R* im) {
+  if constexpr (kRadix == 2) {
+    R r = re[0] - re[1], i = im[0] - im[1];
+    re[0] += re[1], im[0] += im[1];
+    re[1] = r, im[1] = i;
+  } else if constexpr (kRadix == 3) {
+    constexpr R kSin = static_cast<R>(0.866025403784438646763723170752936183);
+    R tr = re[1] + re[2], ti = im[1] + im[2];
+    R ur = (re[1] - re[2]) * kSin, ui = (im[1] - im[2]) * kSin;
+    R mr = re[0] - tr / 2, mi = im[0] - ti / 2;
+    re[0] += tr, im[0] += ti;
+    re[1] = mr + ui, im[1] = mi - ur;
+    re[2] = mr - ui, im[2] = mi + ur;
+  } else if constexpr (kRadix == 4) {
+    Points4(re[0], im[0], re[1], im[1], re[2], im[2], re[3], im[3]);
+  } else if constexpr (kRadix == 5) {
+    constexpr R c1 = static_cast<R>(0.309016994374947424102293417182819059);
+    constexpr R c2 = static_cast<R>(-0.809016994374947424102293417182819059);
+    constexpr R s1 = static_cast<R>(0.951056516295153572116439333379382143);
+    constexpr R s2 = static_cast<R>(0.587785252292473129168705954639072769);
+    R pr = re[1] + re[4], pi = im[1] + im[4], qr = re[1] - re[4], qi = im[1] - im[4];
+    R ur = re[2] + re[3], ui = im[2] + im[3], vr = re[2] - re[3], vi = im[2] - im[3];
+    R ar1 = re[0] + c1 * pr + c2 * ur, ai1 = im[0] + c1 * pi + c2 * ui;
+    R ar2 = re[0] + c2 * pr + c1 * ur, ai2 = im[0] + c2 * pi + c1 * ui;
+    R br1 = s1 * qr + s2 * vr, bi1 = s1 * qi + s2 * vi;
+    R br2 = s2 * qr - s1 * vr, bi2 = s2 * qi - s1 * vi;
+    re[0] += pr + ur, im[0] += pi + ui;
+    re[1] = ar1 + bi1, im[1] = ai1 - br1;
+    re[4] = ar1 - bi1, im[4] = ai1 + br1;
+    re[2] = ar2 + bi2, im[2] = ai2 - br2;
+    re[3] = ar2 - bi2, im[3] = ai2 + br2;
+  } else {
+    static_assert(kRadix == 8);
+    constexpr R kHalf = static_cast<R>(0.707106781186547524400844362104849039);
+    // Even and odd points, then eighth roots of one: (1 - i) / sqrt 2, -i, (-1 - i) / sqrt 2.
+    Points4(re[0], im[0], re[2], im[2], re[4], im[4], re[6], im[6]);
+    Points4(re[1], im[1], re[3], im[3], re[5], im[5], re[7], im[7]);
+    R er[4] = {re[0], re[2], re[4], re[6]}, ei[4] = {im[0], im[2], im[4], im[6]};
+    R dr[4] = {re[1], (re[3] + im[3]) * kHalf, im[5], (im[7] - re[7]) * kHalf};
+    R di[4] = {im[1], (im[3] - re[3]) * kHalf, -re[5], -(re[7] + im[7]) * kHalf};
+    for (int k = 0; k < 4; ++k) {
+      re[k] = er[k] + dr[k], im[k] = ei[k] + di[k];
+      re[k + 4] = er[k] - dr[k], im[k + 4] = ei[k] - di[k];
+    }
+  }
+}
+
+// One stage: for each j, the transforms of the points x[j + rest * r], multiplied by powers of the j-th root, go to
+// y[kRadix * j + r]. `span` consecutive numbers (lanes and what earlier stages sorted) are treated alike.
+template <class R, int kRadix>
+void Stage(const R* __restrict xr, const R* __restrict xi, R* __restrict yr, R* __restrict yi, int64_t rest,
+           int64_t span, const R* twiddle) {
+  int64_t step = rest * span;
+  for (int64_t j = 0; j < rest; ++j) {
+    const R* w = twiddle + j * 2 * (kRadix - 1);
+    const R *ar = xr + j * span, *ai = xi + j * span;
+    R *br = yr + kRadix * j * span, *bi = yi + kRadix * j * span;
+#pragma GCC ivdep
+    for (int64_t t = 0; t < span; ++t) {
+      R re[kRadix], im[kRadix];
+      for (int r = 0; r < kRadix; ++r) re[r] = ar[t + r * step], im[r] = ai[t + r * step];
+      Points<R, kRadix>(re, im);
+      br[t] = re[0], bi[t] = im[0];
+      for (int r = 1; r < kRadix; ++r) {
+        R wr = w[2 * (r - 1)], wi = w[2 * (r - 1) + 1];
+        br[t + r * span] = re[r] * wr - im[r] * wi;
+        bi[t + r * span] = re[r] * wi + im[r] * wr;
+      }
+    }
+  }
+}
+
+// The first stage of one signal, from interleaved real and imaginary parts: vectors run over j. The twiddle factors
+// lie as [r][re, im][j]. kInverse exchanges the parts.
+template <class R, int kRadix, bool kInverse>
+void First(const R* __restrict x, R* __restrict yr, R* __restrict yi, int64_t rest, const R* __restrict twiddle) {
+#pragma GCC ivdep
+  for (int64_t j = 0; j < rest; ++j) {
+    R re[kRadix], im[kRadix];
+    for (int r = 0; r < kRadix; ++r) {
+      re[r] = x[2 * (j + r * rest) + kInverse], im[r] = x[2 * (j + r * rest) + !kInverse];
+    }
+    Points<R, kRadix>(re, im);
+    yr[kRadix * j] = re[0], yi[kRadix * j] = im[0];
+    for (int r = 1; r < kRadix; ++r) {
+      R wr = twiddle[2 * (r - 1) * rest + j], wi = twiddle[(2 * (r - 1) + 1) * rest + j];
+      yr[kRadix * j + r] = re[r] * wr - im[r] * wi;
+      yi[kRadix * j + r] = re[r] * wi + im[r] * wr;
+    }
+  }
+}
+
+// The last stage of one signal (rest 1: no twiddle factors), to interleaved parts times `scale`.
+template <class R, int kRadix, bool kInverse>
+void Last(const R* __restrict xr, const R* __restrict xi, R* __restrict y, int64_t span, R scale) {
+#pragma GCC ivdep
+  for (int64_t t = 0; t < span; ++t) {
+    R re[kRadix], im[kRadix];
+    for (int r = 0; r < kRadix; ++r) re[r] = xr[t + r * span], im[r] = xi[t + r * span];
+    Points<R, kRadix>(re, im);
+    for (int r = 0; r < kRadix; ++r) {
+      y[2 * (t + r * span) + kInverse] = re[r] * scale;
+      y[2 * (t + r * span) + !kInverse] = im[r] * scale;
+    }
+  }
+}
+
+template <class R>
+void Split(const R* __restrict x, R* __restrict re, R* __restrict im, int64_t count) {
+#pragma GCC ivdep
+  for (int64_t i = 0; i < count; ++i) re[i] = x[2 * i], im[i] = x[2 * i + 1];
+}
+
+template <class R>
+void Join(const R* __restrict re, const R* __restrict im, R* __restrict y, int64_t count, R scale) {
+#pragma GCC ivdep
+  for (int64_t i = 0; i < count; ++i) y[2 * i] = re[i] * scale, y[2 * i + 1] = im[i] * scale;
+}
+
+// Between the spectrum of a real signal, X, and that of the complex one of half its length h, z[i] = x[2i] + i x[2i+1]:
+// X[k] = (Z[k] + Z'[h-k]) / 2 - i w^k (Z[k] - Z'[h-k]) / 2 (' conjugates). `roots`: w^k, re and im, k < h.
+template <class R>
+void Unfold(const R* __restrict z, const R* __restrict roots, R* __restrict x, int64_t h) {
+  x[0] = z[0] + z[1], x[1] = 0;
+  x[2 * h] = z[0] - z[1], x[2 * h + 1] = 0;
+#pragma GCC ivdep
+  for (int64_t k = 1; k < h; ++k) {
+    R ar = z[2 * k], ai = z[2 * k + 1], br = z[2 * (h - k)], bi = z[2 * (h - k) + 1];
+    R sr = ar + br, si = ai - bi, dr = ar - br, di = ai + bi, wr = roots[2 * k], wi = roots[2 * k + 1];
+    x[2 * k] = (sr + (dr * wi + di * wr)) / 2;
+    x[2 * k + 1] = (si - (dr * wr - di * wi)) / 2;
+  }
+}
+
+// The way back, twice as large; the imaginary parts of X[0] and X[h] do not count.
+template <class R>
+void Fold(const R* __restrict x, const R* __restrict roots, R* __restrict z, int64_t h) {
+  z[0] = x[0] + x[2 * h], z[1] = x[0] - x[2 * h];
+#pragma GCC ivdep
+  for (int64_t k = 1; k < h; ++k) {
+    R ar = x[2 * k], ai = x[2 * k + 1], br = x[2 * (h - k)], bi = x[2 * (h - k) + 1];
+    R sr = ar + br, si = ai - bi, dr = ar - br, di = ai + bi, wr = roots[2 * k], wi = roots[2 * k + 1];
+    z[2 * k] = sr - (di * wr - dr * wi);
+    z[2 * k + 1] = si + (dr * wr + di * wi);
+  }
+}
+
+template <class R>
+constexpr FftStages<R> Stages() {
+#define FERRULE_BOTH(stage, radix) {stage<R, radix, false>, stage<R, radix, true>}
+#define FERRULE_ALL(stage)                                                                                          \
+  {                                                                                                                 \
+    {}, {}, FERRULE_BOTH(stage, 2), FERRULE_BOTH(stage, 3), FERRULE_BOTH(stage, 4), FERRULE_BOTH(stage, 5), {}, {}, \
+        FERRULE_BOTH(stage, 8)                                                                                      \
+  }
+  return {
+      {nullptr, nullptr, Stage<R, 2>, Stage<R, 3>, Stage<R, 4>, Stage<R, 5>, nullptr, nullptr, Stage<R, 8>},
+      FERRULE_ALL(First),
+      FERRULE_ALL(Last),
+      Split<R>,
+      Join<R>,
+      Unfold<R>,
+      Fold<R>,
+  };
+}
+
+#undef FERRULE_ALL
+#undef FERRULE_BOTH
+#undef FERRULE_ALWAYS
+
+}  // namespace FERRULE_ISA
+}  // namespace ferrule

@@ -1,0 +1,32 @@
+// What a set of innermost loops offers to Fourier transforms; one table per instruction set. See fft_stages.h.
+#pragma once
+
+#include <cstdint>
+
+namespace ferrule {
+
+template <class R>
+struct FftStages {
+  // By radix: (xr, xi, yr, yi, rest, span, twiddle); null where there is none.
+  void (*stage[9])(const R*, const R*, R*, R*, int64_t, int64_t, const R*);
+  // By radix, forward and inverse: (x, yr, yi, rest, twiddle).
+  void (*first[9][2])(const R*, R*, R*, int64_t, const R*);
+  // By radix, forward and inverse: (xr, xi, y, span, scale).
+  void (*last[9][2])(const R*, const R*, R*, int64_t, R);
+  void (*split)(const R*, R*, R*, int64_t);          // interleaved parts to two arrays
+  void (*join)(const R*, const R*, R*, int64_t, R);  // and back, scaled
+  void (*unfold)(const R*, const R*, R*, int64_t);   // (z, roots, x, h)
+  void (*fold)(const R*, const R*, R*, int64_t);     // (x, roots, z, h)
+};
+
+struct FftKernels {
+  FftStages<float> f32;
+  FftStages<double> f64;
+};
+
+extern const FftKernels kBaselineFft;
+#if defined(__x86_64__)
+extern const FftKernels kAvx2Fft, kAvx512Fft;
+#endif
+
+}  // namespace ferrule
