@@ -61,22 +61,42 @@ def test_on_device(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         function(*(values if "," in marks[0].args[0] else [values]))
 
 
-@pytest.mark.parametrize("shape", [(33, 65), (100, 40), (3, 70, 50), (64, 64)])
+def spread(g, x, shape: tuple[int, ...], *dimensions: int):  # type: ignore[no-untyped-def]
+    """x over the dimensions of a larger array."""
+    places = tuple(d % len(shape) for d in dimensions)
+    return test_kernels.broadcast(shape, places)(g, x)
+
+
+@pytest.mark.parametrize("shape", [(33, 65), (100, 40), (3, 70, 50), (64, 64), (16, 300), (2, 2, 31, 96)])
 def test_transposes(shape: tuple[int, ...]) -> None:
-    """Squares through shared memory, with edges, and another operand that lies along."""
+    """Squares through shared memory or vectors, with edges, and other operands that lie along, or across."""
     order = (*range(len(shape) - 2), len(shape) - 1, len(shape) - 2)
     turned = tuple(shape[d] for d in order)
     check(
         [
             case("turn", [(shape, d)], lambda g, x: g("transpose", x, permutation=order))
-            for d in ("f32", "bf16", "i8", "complex<f32>", "i1")
+            for d in ("f32", "f64", "bf16", "i8", "i64", "ui32", "complex<f32>", "i1")
         ]
         + [
+            case(
+                "turn two",
+                [(shape, "f32"), (shape, "f32"), (shape[-1:], "f32"), (shape[-2:-1], "f32")],
+                lambda g, x, y, v, w: g(
+                    "multiply",
+                    g("transpose", g("add", x, g("multiply", y, spread(g, v, shape, -1))), permutation=order),
+                    spread(g, w, turned, -1),
+                ),
+            ),
+            case(
+                "turn a part",
+                [(shape[-2:], "f32")],
+                lambda g, x: g("transpose", spread(g, x, shape, -2, -1), permutation=order),
+            ),
             case(
                 "turn and add",
                 [(shape, "f32"), (turned, "f32")],
                 lambda g, x, y: g("add", g("transpose", x, permutation=order), y),
-            )
+            ),
         ]
     )
 

@@ -31,9 +31,15 @@ def dialect(family: Family) -> GroupDialect:
     return found
 
 
-def each(family: Family, sizes: Sequence[int], width: int, body: Callable[[Emitter, Sequence[Component]], None]) -> int:
+def each(
+    family: Family,
+    sizes: Sequence[int],
+    width: int,
+    body: Callable[[Emitter, Sequence[Component]], None],
+    alone: bool = False,
+) -> int:
     """`body` for every index of the space, `width` neighbours along its innermost dimension at once, each by a
-    work-item of its own; gives the number of work-items."""
+    work-item of its own; gives the number of work-items. `alone`: in groups of one."""
     b = family.b
     assert sizes[-1] % width == 0
     spaces = [*sizes[:-1], sizes[-1] // width]
@@ -46,11 +52,11 @@ def each(family: Family, sizes: Sequence[int], width: int, body: Callable[[Emitt
             body(em, (*outer, inner))
         return []
 
-    row = row_size(family, spaces)
+    row = 0 if alone else row_size(family, spaces)
     if row:
         return _by_rows(family, spaces, row, one)
     items = prod(spaces)
-    size = family.group_size = group_size(family, items)
+    size = family.group_size = 1 if alone else group_size(family, items)
     id = Index(dialect(family).global_id(b) if items > 1 else i64(0), 0, 0, items)
 
     def found() -> list[V]:
@@ -70,7 +76,9 @@ def row_size(family: Family, spaces: Sequence[int]) -> int:
     The index then takes no division in each work-item, and the device's compiler sees what is the same in a group.
     """
     inner = spaces[-1]
-    if len(spaces) == 1 or inner < 64:
+    # Shorter rows cost a group each that is hardly worth it, unless several divisions are saved.
+    shortest = 32 if len(spaces) > 2 and family.machine.kind == "cpu" else 64  # type: ignore[attr-defined]
+    if len(spaces) == 1 or inner < shortest:
         return 0
     limit = _limit(family)
     sizes = [s for s in (1024, 512, 256, 128, 64, 32) if s <= limit]

@@ -56,6 +56,8 @@ def emit(family: Family, block: Block, outputs: Sequence[V], begin: V, end: V, n
         """All results are computed before the first is stored: they may lie in an operand's memory."""
         write(em, at, compute(em, at))
 
+    if (row := tiles_device.in_vectors(block, along, sizes, family.machine)) is not None:
+        return tiles_device.emit_in_vectors(family, sizes, row, element), 1
     if family.machine.grouped and (row := crossing(block, along, sizes, tiles_device.SIDE)) is not None:
         return tiles_device.emit(family, sizes, row, compute, write), 1
     width = lane_count(block, family.machine, sizes[-1])

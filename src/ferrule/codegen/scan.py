@@ -10,6 +10,7 @@ from math import prod
 
 import numpy as np
 
+from ferrule.codegen import items
 from ferrule.codegen.emitter import Emitter, Family, Lanes
 from ferrule.codegen.index import Component, Index
 from ferrule.codegen.llvm import V
@@ -19,6 +20,10 @@ from ferrule.ir import Block, Op
 from ferrule.ir.types import f32, f64
 from ferrule.ops.bodies import monoid
 from ferrule.ops.checks import per_axis
+
+# Where a processor stands in for a GPU, fewer lines than this that are neighbours in memory are not made a vector of,
+# which would be gathered and scattered element by element.
+NEIGHBOURS = 8
 
 
 def direction(op: Op) -> tuple[int, bool] | None:
@@ -97,6 +102,8 @@ def emit(family: Family, block: Block, outputs: Sequence[V], begin: V, end: V, n
             start = em.ix.reshape(at, [outer, inner], root.operands[1].shape)
         em.loop(length, [read(count + k, start) for k in range(count)], step, carried)
 
+    if family.machine.grouped and inner < NEIGHBOURS and family.machine.kind == "cpu":  # type: ignore[attr-defined]
+        return items.each(family, [outer, inner], 1, line, alone=True), 1
     width = lane_count(block, family.machine, inner)
     grid = nest(family, [outer, inner], width, begin, end, line, nanoseconds)
     return grid, grain(grid, nanoseconds)

@@ -50,6 +50,7 @@ def tiles(
     others = [s for d, s in enumerate(sizes[:-1]) if d != across]
     high, wide = ROWS * width, COLUMNS * width
     down, right = -(-rows // high), -(-inner // wide)
+    edge_width = 1 if family.machine.grouped else width  # there are no loads from many addresses in SPIR-V
 
     def iteration(i: V, _: list[V]) -> list[V]:
         em = family.at(1)
@@ -92,7 +93,7 @@ def tiles(
             def single(y: V, first: Index, last: Index) -> None:
                 with em.scope():
                     row = Index(y, 0, 0, rows)
-                    span(family, width, first, last.base, inner, lambda e, at: body(e, place(row, at)))
+                    span(family, edge_width, first, last.base, inner, lambda e, at: body(e, place(row, at)))
 
             if inner % width:  # the lanes right of the squares
 

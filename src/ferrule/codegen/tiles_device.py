@@ -1,7 +1,9 @@
 """The loop schedule on devices for kernels that read an operand across the direction in which they write.
 
 A group does a square of SIDE rows and columns: it reads the operand's square along the operand's own lines into the
-memory that its items share, and then computes and writes along the result's lines.
+memory that its items share, and then computes and writes along the result's lines. Where a processor stands in for a
+GPU, plain rearrangements are done in its vector registers instead, by the schedule of the cpu target (tiles.py): what
+its compiler makes of work-items that read shared memory across takes two to three times as long.
 """
 
 from __future__ import annotations
@@ -15,12 +17,20 @@ from ferrule.codegen.index import Component, Index
 from ferrule.codegen.items import dialect
 from ferrule.codegen.llvm import V, i64
 from ferrule.codegen.scalar import memory_type
-from ferrule.ir import Value, tensor
+from ferrule.codegen.tiles import crossing, tiles
+from ferrule.ir import Block, Value, tensor
+from ferrule.ir import types as t
+from ferrule.targets.machine import Machine
 
 # The side of a square, and the items of its group; a line in shared memory has one place more, so that neither
 # direction reads the same bank again and again.
 SIDE = 32
 PITCH = SIDE + 1
+
+# Lanes of a vector, and what kernels in vectors may hold: SPIR-V has vectors of 16, but none of addresses.
+LANES = 16
+_PLAIN = frozenset({"transpose", "broadcast_in_dim", "constant", "add", "subtract", "multiply", "negate"})
+_TYPES = frozenset({t.f32, t.f64, t.i32, t.i64, t.ui32, t.ui64})
 
 
 @dataclass
@@ -107,3 +117,27 @@ def emit(
     dialect(family).barrier(b)
     pass_(False)
     return groups * SIDE
+
+
+def in_vectors(block: Block, along: Sequence[tuple[Value, int]], sizes: Sequence[int], machine: Machine) -> int | None:
+    """The loop across which an operand is contiguous, when the kernel is one for vector registers; else None."""
+    if getattr(machine, "kind", "") != "cpu" or (across := crossing(block, along, sizes, LANES)) is None:
+        return None
+    values = [*block.args, *(r for op in block.ops for r in op.results)]
+    if any(op.name not in _PLAIN for op in block.ops) or any(v.dtype not in _TYPES for v in values):
+        return None
+    # Others would be read lane by lane, from computed addresses.
+    contiguous = {value for value, loop in along if loop in (across, len(sizes) - 1)}
+    strided = {value for value, loop in along if loop not in (across, len(sizes) - 1)}
+    if strided or any(v not in contiguous and prod(v.shape) > 1 for v in block.args):
+        return None
+    return across
+
+
+def emit_in_vectors(
+    family: Family, sizes: Sequence[int], across: int, element: Callable[[Emitter, Sequence[Component]], None]
+) -> int:
+    """Loops over the space in squares of vectors, a work-item for several; gives the number of work-items."""
+    family.group_size = 1
+    first = dialect(family).group_id(family.b)
+    return tiles(family, sizes, across, LANES, first, family.b.binary("add", first, i64(1)), element)

@@ -16,9 +16,9 @@ from ferrule.targets.gpu import Gpu
 
 # Lines that one work-item each goes along; fewer of them leave most of the device without work.
 LINES_PER_UNIT = 256
-LONG_LINE = 256
-# The elements of a part: so many at least, and at most where that divides the line.
-PART, LARGEST_PART = 64, 128
+LONG_LINE, LONG_ON_PROCESSOR = 256, 4096
+# The elements of a part. A processor wants few long ones: it goes along each at its full speed.
+PART, PART_ON_PROCESSOR, PARTS_PER_UNIT = 64, 1024, 16
 
 
 def running_total(out: Block, op: Op, operands: list[Value], machine: Gpu) -> Sequence[Value] | None:
@@ -31,7 +31,7 @@ def running_total(out: Block, op: Op, operands: list[Value], machine: Gpu) -> Se
     axis, backward = found
     x = operands[0]
     length, kind = x.shape[axis], Tensor(x.shape, op.result.dtype)
-    if length < LONG_LINE or kind.size // length >= LINES_PER_UNIT * machine.compute_units:
+    if length < _long(machine) or kind.size // length >= LINES_PER_UNIT * machine.compute_units:
         return None
     name = monoid(op.regions[0])
     # Sums of narrow floats are rounded once, at the end.
@@ -41,18 +41,32 @@ def running_total(out: Block, op: Op, operands: list[Value], machine: Gpu) -> Se
     if name is None:  # parts may only be added up in order
         total = _by_doubling(out, op, x, init, axis, backward)
     else:
-        total = totals(out, op, x, init, name, axis, backward)
+        total = totals(out, op, x, init, name, axis, machine, backward)
     return [_convert(out, total, kind.dtype, op)]
 
 
-def totals(out: Block, op: Op, x: Value, init: Value, name: str, axis: int, backward: bool = False) -> Value:
+def _long(machine: Gpu) -> int:
+    return LONG_ON_PROCESSOR if machine.kind == "cpu" else LONG_LINE
+
+
+def _part(machine: Gpu, elements: int, length: int) -> int:
+    """How long the parts of a line are: up to twice what is wanted, where that divides the line."""
+    least = PART
+    if machine.kind == "cpu":
+        least = max(PART_ON_PROCESSOR, elements // (PARTS_PER_UNIT * machine.compute_units))
+    return next((p for p in range(min(2 * least, length), least - 1, -1) if length % p == 0), least)
+
+
+def totals(
+    out: Block, op: Op, x: Value, init: Value, name: str, axis: int, machine: Gpu, backward: bool = False
+) -> Value:
     """Running totals of x along a dimension by a commutative operation; `init` is its identity."""
     shape, length = x.shape, x.shape[axis]
-    if length < LONG_LINE:
+    part = _part(machine, x.type.size, length)  # type: ignore[union-attr]
+    if length < _long(machine) or part >= length:
         rest = Tensor((*shape[:axis], *shape[axis + 1 :]), x.dtype)
         start = out.add("broadcast_in_dim", [init], rest, {"broadcast_dimensions": ()}, (), op.loc).result
         return _along(out, op, x, start, name, axis, backward)
-    part = next((p for p in range(LARGEST_PART, PART - 1, -1) if length % p == 0), PART)
     count = -(-length // part)
     if count * part > length:
         x = _pad(out, op, x, init, axis, 0, count * part - length)
@@ -61,7 +75,7 @@ def totals(out: Block, op: Op, x: Value, init: Value, name: str, axis: int, back
     sums = Tensor((*shape[:axis], count, *shape[axis + 1 :]), x.dtype)
     body = [_body(name, x.dtype)]
     each = out.add("reduce", [x, init], [sums], {"dimensions": (axis + 1,)}, body, op.loc).result
-    before = totals(out, op, each, init, name, axis, backward)
+    before = totals(out, op, each, init, name, axis, machine, backward)
     before = _pad(out, op, before, init, axis, -1 if backward else 1, 1 if backward else -1)
     total = _along(out, op, x, before, name, axis + 1, backward)
     joined = Tensor((*shape[:axis], count * part, *shape[axis + 1 :]), x.dtype)

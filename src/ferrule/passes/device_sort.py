@@ -116,7 +116,7 @@ def _radix(out: Block, op: Op, values: Sequence[Value], dimension: int, order: O
         digits = build.digits(moved[order.operand], order, low, bits)
         counts = out.add("digit_counts", [digits], [counts_type], dict(attrs), (), op.loc).result
         flat = build.reshape(counts, (lines, (1 << bits) * count))
-        ends = totals(out, op, flat, build.constant(t.i32, 0), "add", 1)
+        ends = totals(out, op, flat, build.constant(t.i32, 0), "add", 1, machine)
         starts = build.two("subtract", build.reshape(ends, counts_type.shape), counts)
         moved = out.add(
             "digit_scatter", [digits, starts, *moved], [v.type for v in moved], dict(attrs), (), op.loc
