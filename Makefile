@@ -10,11 +10,13 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 JOBS ?= auto
 TARGET ?= cpu
-# The driver for Intel GPUs is built where these headers are.
-SYCL := intel-sycl-rt>=2026.0,<2027; sys_platform == 'linux' and platform_machine == 'x86_64'
+# The driver for Intel GPUs is built where these headers are, and its calls of oneMKL where that is.
+INTEL := ; sys_platform == 'linux' and platform_machine == 'x86_64'
+SYCL := "intel-sycl-rt>=2026.0,<2027$(INTEL)"
+MKL := $(foreach part,include lapack dft,"onemkl-sycl-$(part)>=2026.2,<2027$(INTEL)")
 
 # A change in any of these needs a new install; Python files are seen at once (editable install).
-NATIVE := $(wildcard native/*.cc native/*.h native/sycl/* src/ferrule/pjrt/*.py) $(wildcard CMakeLists.txt)
+NATIVE := $(wildcard native/*.cc native/*.h native/sycl/* native/sycl/mkl/* src/ferrule/pjrt/*.py) $(wildcard CMakeLists.txt)
 
 .PHONY: setup demo test conformance sanitize lint format clean
 
@@ -26,7 +28,7 @@ $(BIN)/python:
 $(STAMP): pyproject.toml $(NATIVE) | $(BIN)/python
 	@echo "Installing Ferrule and what it needs into $(VENV) (a few minutes the first time) ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check "scikit-build-core>=0.10" "cmake>=3.24" "ninja>=1.11" \
-	  "$(SYCL)"
+	  $(SYCL) $(MKL)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --editable ".[test]"
 	@$(BIN)/ferrule doctor
 	@touch $@
@@ -53,12 +55,12 @@ sanitize: setup
 lint: setup
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check --quiet . || { $(BIN)/ruff format --check .; exit 1; }
-	@$(BIN)/clang-format --dry-run --Werror $(wildcard native/*.cc native/*.h native/sycl/*.cc native/sycl/*.h)
+	@$(BIN)/clang-format --dry-run --Werror $(wildcard native/*.cc native/*.h native/sycl/*.cc native/sycl/*.h native/sycl/mkl/*.cc native/sycl/mkl/*.h)
 	@$(BIN)/mypy
 
 format: setup
 	@$(BIN)/ruff check --fix --quiet . ; $(BIN)/ruff format --quiet .
-	@$(BIN)/clang-format -i $(wildcard native/*.cc native/*.h native/sycl/*.cc native/sycl/*.h)
+	@$(BIN)/clang-format -i $(wildcard native/*.cc native/*.h native/sycl/*.cc native/sycl/*.h native/sycl/mkl/*.cc native/sycl/mkl/*.h)
 
 clean:
 	rm -rf $(VENV) build

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import metadata
+from pathlib import Path
 
 from ferrule.errors import FerruleError
 from ferrule.libraries import switched_off
@@ -103,6 +104,7 @@ def _xpu() -> Iterator[Finding]:
     yield Finding("fine", f"{name}: {files.driver}")
     for package in (*xpu.PACKAGES, xpu.ONEDNN):
         yield _oneapi(package)
+    yield from _mkl(library_path())
     for node in xpu.gpus():
         yield Finding("fine", f"Intel GPU {node}")
     for problem, fix in xpu.gpu_problems():
@@ -119,6 +121,22 @@ def _oneapi(package: Package) -> Finding:
     if package == xpu.ONEDNN and "dnnl-sycl" in switched_off():
         return Finding("missing", f"{what}: switched off by FERRULE_LIBRARIES_OFF", "unset FERRULE_LIBRARIES_OFF")
     return Finding("missing", f"{what} is not installed" if not version else f"{what}: files are missing", xpu.INSTALL)
+
+
+def _mkl(library: str) -> Iterator[Finding]:
+    """Where transforms and factorizations run."""
+    from ferrule.targets import xpu
+
+    name, else_where = "oneMKL for the target xpu", "transforms and factorizations run without it (docs/intel-gpu.md)"
+    if path := xpu.mkl_path(library):
+        version = _version(xpu.MKL[0].name) or "of another installation"
+        yield Finding("fine", f"oneMKL {version} (transforms, triangular solves, factorizations): {path}")
+    elif "mkl-sycl" in switched_off():
+        yield Finding("missing", f"{name} is switched off: {else_where}", "unset FERRULE_LIBRARIES_OFF")
+    elif not (Path(xpu.driver_path(library)).parent / xpu.MKL_CALLS).is_file():
+        yield Finding("missing", f"{name} was not there when Ferrule was built: {else_where}", xpu.BUILD_MKL)
+    else:
+        yield Finding("missing", f"{name} is not installed: {else_where}", xpu.INSTALL_MKL)
 
 
 def _version(package: str) -> str:
@@ -156,7 +174,7 @@ def _xpu_devices() -> Iterator[Finding]:
         facts += [f"{label} {about[key]}" for key, label in _FACTS.items() if about.get(key)]
         note = "; the SYCL CPU device: it stands in for a GPU" if about.get("stand_in") else ""
         yield Finding("fine", f"device {text}: {kind}, {', '.join(facts)}{note}")
-    yield Finding("fine", "on xpu, FFTs, factorizations and callbacks are calls on the host (docs/intel-gpu.md)")
+    yield Finding("fine", "on xpu, callbacks and some factorizations are calls on the host (docs/intel-gpu.md)")
 
 
 _FACTS = {"backend": "through", "driver_version": "driver", "formats": "formats", "core_count": "units"}

@@ -37,7 +37,7 @@ class Library:
 
 
 def switched_off() -> frozenset[str]:
-    """Libraries switched off by FERRULE_LIBRARIES_OFF, a comma-separated list of `scipy`, `onednn`, `dnnl-sycl`."""
+    """Libraries switched off by FERRULE_LIBRARIES_OFF: `scipy`, `onednn`, `dnnl-sycl`, `mkl-sycl`, with commas."""
     return frozenset(filter(None, os.environ.get("FERRULE_LIBRARIES_OFF", "").split(",")))
 
 

@@ -14,7 +14,14 @@ TYPES = ["f4", "f8", "c8", "c16"]
 BATCHES = [(), (2, 2)]
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(scope="module")
+def device(driver):
+    opened = driver.open(len(driver.devices()) - 1)  # the CPU device is the last
+    yield opened
+    opened.close()
+
+
+@pytest.fixture(scope="module", autouse=True)
 def _needs_mkl():
     if not xpu.find(library_path()).mkl:
         pytest.skip("oneMKL is not installed, or Ferrule was built without it")
@@ -55,7 +62,7 @@ def close(result, expected, k=1):
 
 
 # --- transforms -------------------------------------------------------------------------------------------------
-LENGTHS = [(1,), (2,), (7,), (16,), (97,), (1000,), (1, 5), (6, 7), (5, 1), (3, 4, 5), (4, 3, 6)]
+LENGTHS = [(1,), (2,), (97,), (1000,), (1, 5), (6, 7), (5, 1), (3, 4, 5), (4, 3, 6)]
 KINDS = {"FFT": np.fft.fftn, "IFFT": np.fft.ifftn, "RFFT": np.fft.rfftn, "IRFFT": np.fft.irfftn}
 
 
@@ -70,9 +77,7 @@ def transform(device, x, kind, length):
 
 
 @pytest.mark.parametrize("wide", [False, True], ids=["single", "double"])
-@pytest.mark.parametrize(
-    "length", [(1,), (2,), (7,), (16,), (97,), (1000,), (1, 5), (6, 7), (5, 1), (3, 4, 5), (4, 3, 6)]
-)
+@pytest.mark.parametrize("length", [(1,), (2,), (97,), (1000,), (1, 5), (6, 7), (5, 1), (3, 4, 5), (4, 3, 6)])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("batch", BATCHES, ids=str)
 def test_transform(device, batch, kind, length, wide):

@@ -118,6 +118,22 @@ def test_switched_off(installed, monkeypatch):
     assert xpu.find(HERE).dnnl != ""
 
 
+def test_onemkl(installed, tmp_path, monkeypatch):
+    """It is used where all of it is there: the packages, and Ferrule's library that is linked to them."""
+    library, calls = tmp_path / "libferrule.so", tmp_path / "libferrule_mkl.so"
+    (tmp_path / "libferrule_sycl.so").write_bytes(b"")
+    everything(installed)
+    for package in xpu.MKL:
+        assert xpu.find(str(library)).mkl == ""
+        installed.add(package.name, dict.fromkeys(package.libraries, b""))
+    assert xpu.find(str(library)).mkl == "", "Ferrule was built without"
+    calls.write_bytes(b"")
+    assert xpu.find(str(library)).mkl == str(calls)
+    assert f"mkl={calls}\n" in xpu.find(str(library)).lines()
+    monkeypatch.setenv("FERRULE_LIBRARIES_OFF", "mkl-sycl")
+    assert xpu.find(str(library)).mkl == ""
+
+
 def test_other_installations(installed, tmp_path, monkeypatch):
     """conda's, in the environment's lib, and Intel's own, whose script sets LD_LIBRARY_PATH."""
     monkeypatch.setattr(sys, "prefix", str(tmp_path / "conda"))
@@ -223,7 +239,7 @@ def test_bridge():
         bridge.device_libraries(b"cuda")
     for line in bridge.device_libraries(b"xpu").decode().splitlines():
         name, _, value = line.partition("=")
-        assert name in ("driver", "preload", "icd", "dnnl", "missing", "fix") and value
+        assert name in ("driver", "preload", "icd", "dnnl", "mkl", "missing", "fix") and value
 
 
 def test_others_pay_nothing():

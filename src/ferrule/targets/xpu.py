@@ -58,6 +58,7 @@ MKL = (
 )
 MKL_CALLS = "libferrule_mkl.so"
 INSTALL_MKL = f"{sys.executable or 'python'} -m pip install 'ferrule[xpu,mkl]'"
+BUILD_MKL = "pip install 'onemkl-sycl-include>=2026.2,<2027' and the extra mkl, then install Ferrule again"
 _CPU_DEVICE = "libintelocl.so"  # the OpenCL loader opens it when OCL_ICD_FILENAMES names it
 
 # What the system's packages bring for a real GPU; the last one also brings the compiler that the others load.
