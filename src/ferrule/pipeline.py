@@ -1,6 +1,7 @@
 """The compiler: one function, one line per stage.
 
-read → legalize → import (→ partition) → simplify → match → expand → count → control → fuse → allocate → assemble → Program
+read → legalize → import (→ partition) → simplify → match → expand → count → control → carries → fuse → allocate →
+assemble → Program
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from ferrule.errors import InvalidArgument, Unsupported
 from ferrule.ir import Function, Module, Tensor
 from ferrule.passes.allocate import allocate
 from ferrule.passes.assemble import Work, assemble
+from ferrule.passes.carries import drop_carries, late_carries
 from ferrule.passes.control import flatten_control
 from ferrule.passes.count import count
 from ferrule.passes.epilogue import attach_epilogues
@@ -88,7 +90,8 @@ def compile_module(module: Module, settings: CompileOptions, trace: Trace, machi
     graph = trace.stage("expand", lambda: expand(graph, machine))
     graph = trace.stage("count", lambda: count(graph))
     graph = trace.stage("control", lambda: flatten_control(graph, machine))
-    graph = trace.stage("fuse", lambda: fuse(graph, machine))
+    graph = trace.stage("carries", lambda: drop_carries(graph))
+    graph = trace.stage("fuse", lambda: late_carries(fuse(graph, machine)))
     program = describe(module, main, settings)
     plan = trace.stage("allocate", lambda: allocate(graph, [p.alias for p in program.params], machine.grouped))
     work = trace.stage("assemble", lambda: assemble(graph, plan, machine, program))

@@ -114,8 +114,36 @@ def work(block: Block) -> tuple[float, float]:
         elif op.name == "loop":
             per = op.attrs.get("trips", UNKNOWN_TRIPS) * sum(OPS[o.name].flops for r in op.regions for o in r.ops)
         flops += per * size
-    nbytes = sum(tensor(v).nbytes for v in (*block.args, *block.results))
-    return flops, float(nbytes)
+    return flops, float(sum(_touched(block)))
+
+
+# Ops that read a part of operand 0 as large as their result.
+_SLICES = frozenset({"slice", "dynamic_slice", "gather"})
+
+
+def _touched(block: Block) -> list[int]:
+    """The bytes that are read of each argument and written of each result; of a slice or an update in place its own."""
+    readers: dict[Value, list[Op]] = {}
+    for op in block.ops:
+        for value in op.operands:
+            readers.setdefault(value, []).append(op)
+    escaping = set(block.results)
+    touched = []
+    for arg in block.args:
+        whole, parts = tensor(arg).nbytes, 0
+        for op in readers.get(arg, ()):
+            if op.name in _SLICES and arg is op.operands[0] and arg not in op.operands[1:]:
+                parts += tensor(op.results[0]).nbytes
+            elif op.name == "dynamic_update_slice" and arg is op.operands[0] and arg not in op.operands[1:]:
+                pass  # its memory is the result's
+            else:
+                parts = whole
+        touched.append(whole if arg in escaping else min(whole, parts))
+    for value in block.results:
+        op_ = value.op
+        updated = op_ is not None and op_.name == "dynamic_update_slice" and op_.operands[0] in block.args
+        touched.append(tensor(op_.operands[1] if updated and op_ else value).nbytes)
+    return touched
 
 
 def _summed(op: Op) -> float:

@@ -1,0 +1,81 @@
+"""What loops carry: nothing useless, and updated in place where the order allows it."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from simulate import simulate
+from test_passes import graph, normal
+
+from ferrule.ir.verifier import verify
+from ferrule.passes.allocate import allocate
+from ferrule.passes.carries import drop_carries, late_carries
+from ferrule.passes.count import count
+from ferrule.passes.fuse import fuse
+from ferrule.passes.simplify import simplify
+from ferrule.targets.reference import evaluate_block
+from jax import lax
+
+
+def rows(x):
+    def body(i, x):
+        row = lax.dynamic_slice(x, (i - 1, 0), (1, x.shape[1]))
+        return lax.dynamic_update_slice(x, row * 0.5 + 1, (i, 0))
+
+    return lax.fori_loop(1, 7, body, x)
+
+
+def summed(xs):
+    return lax.scan(lambda c, x: (c + x, c * x), jnp.zeros(xs.shape[1]), xs)
+
+
+def swapped(x):
+    return lax.fori_loop(0, 5, lambda i, c: (c[1] * 2, c[0] + i, c[2]), (x, x + 1, x * 3))
+
+
+def unread(x):
+    """One carry feeds another that nobody reads; one loop within another."""
+
+    def inner(i, c):
+        return c[0] * 0.5 + i, c[1] + c[2], c[2] + 1
+
+    def outer(i, c):
+        return lax.fori_loop(0, 3, inner, c)
+
+    return lax.fori_loop(0, 4, outer, (x, x, x))[0]
+
+
+def until(x):
+    """The condition reads a carry that nobody else reads; another one is of no use."""
+    return lax.while_loop(
+        lambda c: c[1] < 40, lambda c: (c[0] + 1, c[1] * 2 + c[0][0, 0], c[2] - 1), (x, jnp.float32(1), x)
+    )[0]
+
+
+@pytest.mark.parametrize(
+    ("function", "carried", "copies"), [(rows, 2, 0), (summed, 3, 0), (swapped, 3, 1), (unread, None, 1), (until, 2, 0)]
+)
+def test_carries(function, carried, copies):
+    x = normal(7, 5)
+    block = count(simplify(graph(function, x)))
+    want = evaluate_block(block, [x])
+    slim = drop_carries(block)
+    verify(slim, "carries")
+    loops = [op for op in slim.walk() if op.name == "while"]
+    if carried is not None:
+        assert [len(op.operands) for op in loops] == [carried]
+    for a, b in zip(evaluate_block(slim, [x]), want, strict=True):
+        np.testing.assert_array_equal(a, b)
+    fused = late_carries(fuse(slim))
+    verify(fused, "order")
+    plan = allocate(fused, [-1])
+    bodies = [op.regions[1] for op in fused.walk() if op.name == "while"]
+    assert sum(len(plan.at_end.get(body, ())) for body in bodies) <= copies
+    for got, wanted in zip(simulate(fused, plan, [x], [-1], False), want, strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=1e-6)
+
+
+def test_a_counter_goes_with_its_loop_counted():
+    block = drop_carries(count(simplify(graph(unread, normal(7, 5)))))
+    assert max(len(op.operands) for op in block.walk() if op.name == "while") == 2  # the inner one's number, and x
