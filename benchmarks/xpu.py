@@ -89,6 +89,28 @@ def products() -> dict[str, Case]:
     }
 
 
+def factors() -> dict[str, Case]:
+    """Transforms and factorizations: operations of the usual counts (a complex FFT 5·n·log₂ n)."""
+    square, plane = normal(512, 512), normal(512, 512, 2).view(np.complex64)[..., 0]
+    lines = normal(64, 4096, 2).view(np.complex64)[..., 0]
+    positive, symmetric = (
+        square @ square.T / 512 + np.eye(512, dtype=np.float32),
+        square[:256, :256] + square[:256, :256].T,
+    )
+    return {
+        "FFT of 64 × 4096": (jnp.fft.fft, (lines,), 5 * 64 * 4096 * 12.0),
+        "FFT of 512²": (jnp.fft.fft2, (plane,), 5 * 512 * 512 * 18.0),
+        "Cholesky 512": (jnp.linalg.cholesky, (positive,), 512**3 / 3),
+        "triangular solve 512³": (
+            lambda a, b: jax.scipy.linalg.solve_triangular(a, b, lower=True),
+            (positive, square),
+            512.0**3,
+        ),
+        "solve 512, 16 columns": (jnp.linalg.solve, (square, normal(512, 16)), 512**3 * 2 / 3 + 32 * 512.0**2),
+        "eigh 256": (jnp.linalg.eigh, (symmetric,), 9 * 256.0**3),
+    }
+
+
 def chain(length: int) -> Callable[..., Any]:
     """Kernels that need each other's results, kept apart by barriers."""
 
@@ -156,7 +178,7 @@ def main() -> int:
     assert device.target == "xpu" and jax.devices(CPU)[0].target == "cpu"
     lines = [f"Device: {device.device_kind}.", "", *HEADER]
     print("\n".join(lines), flush=True)
-    for cases, unit in ((streams(), "GB/s"), (products(), "GFLOP/s")):
+    for cases, unit in ((streams(), "GB/s"), (products(), "GFLOP/s"), (factors(), "GFLOP/s")):
         for name, (function, args, work) in cases.items():
             if options.only not in name:
                 continue
