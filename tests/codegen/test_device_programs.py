@@ -159,3 +159,48 @@ def test_rows_are_one_kernel(shape: tuple[int, ...], keep: bool) -> None:
       return %y : tensor<{whole}xf32>
     }}"""
     assert run(text, np.random.rand(*shape).astype(np.float32)).launches == 1
+
+
+def test_long_lines_are_sorted_and_added_up_in_parts() -> None:
+    """Lines long enough that a GPU, too, sorts by digits, with parts left over; running totals from both ends."""
+    n = 65_601
+    text = f"""
+    func.func @main(%x: tensor<{n}xf32>, %k: tensor<{n}xi32>) ->
+        (tensor<{n}xf32>, tensor<{n}xi32>, tensor<{n}xi32>, tensor<{n}xi32>) {{
+      %i = stablehlo.iota dim = 0 : tensor<{n}xi32>
+      %s:2 = "stablehlo.sort"(%x, %i) ({{
+        ^bb0(%a: tensor<f32>, %b: tensor<f32>, %c: tensor<i32>, %d: tensor<i32>):
+        %p = stablehlo.compare GT, %a, %b, TOTALORDER : (tensor<f32>, tensor<f32>) -> tensor<i1>
+        stablehlo.return %p : tensor<i1>
+      }}) {{dimension = 0 : i64, is_stable = true}} :
+        (tensor<{n}xf32>, tensor<{n}xi32>) -> (tensor<{n}xf32>, tensor<{n}xi32>)
+      %zero = stablehlo.constant dense<0> : tensor<i32>
+      %up = "stablehlo.reduce_window"(%k, %zero) ({{
+        ^bb0(%a: tensor<i32>, %b: tensor<i32>):
+        %q = stablehlo.add %a, %b : tensor<i32>
+        stablehlo.return %q : tensor<i32>
+      }}) {{window_dimensions = array<i64: {n}>, padding = dense<[[{n - 1}, 0]]> : tensor<1x2xi64>}} :
+        (tensor<{n}xi32>, tensor<i32>) -> tensor<{n}xi32>
+      %down = "stablehlo.reduce_window"(%k, %zero) ({{
+        ^bb0(%a: tensor<i32>, %b: tensor<i32>):
+        %q = stablehlo.add %a, %b : tensor<i32>
+        stablehlo.return %q : tensor<i32>
+      }}) {{window_dimensions = array<i64: {n}>, padding = dense<[[0, {n - 1}]]> : tensor<1x2xi64>}} :
+        (tensor<{n}xi32>, tensor<i32>) -> tensor<{n}xi32>
+      return %s#0, %s#1, %up, %down : tensor<{n}xf32>, tensor<{n}xi32>, tensor<{n}xi32>, tensor<{n}xi32>
+    }}"""
+    random = np.random.default_rng(5)
+    x = random.integers(-500, 500, n).astype(np.float32)
+    x[::1000], x[1::1000], x[2::1000], x[3::1000] = np.nan, -np.nan, -0.0, np.inf
+    k = random.integers(-9, 9, n).astype(np.int32)
+    bits = x.view(np.int32)
+    keys = np.where(bits < 0, bits ^ 0x7FFFFFFF, bits).astype(np.int64)
+    order = np.argsort(-keys, kind="stable")
+    for target in (NARROW, GPU):
+        program = compile_program(text.encode(), target=target)
+        values, places, up, down = Runner(program)(x, k)
+        assert any("digit_scatter" in f.symbol for f in program.functions)
+        np.testing.assert_array_equal(places, order)
+        assert values.tobytes() == x[order].tobytes()
+        np.testing.assert_array_equal(up, np.cumsum(k))
+        np.testing.assert_array_equal(down, np.cumsum(k[::-1])[::-1])
