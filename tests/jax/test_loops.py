@@ -97,3 +97,49 @@ def test_a_long_loop_does_not_hold_the_caller(device: jax.Device) -> None:
     called = time.perf_counter() - begin
     jax.block_until_ready(result)
     assert called < 0.5 * (time.perf_counter() - begin)
+
+
+def rows(x):
+    def body(i, x):
+        row = lax.dynamic_slice(x, (i - 1, 0), (1, x.shape[1]))
+        return lax.dynamic_update_slice(x, row * x.dtype.type(2) + x.dtype.type(1), (i, 0))
+
+    return lax.fori_loop(1, x.shape[0], body, x)
+
+
+def stacked(x):
+    return lax.scan(lambda c, r: (c + r, c * r), jnp.zeros(x.shape[1], x.dtype), x)
+
+
+def backwards(x):
+    return lax.scan(lambda c, r: (c * r, c - r), jnp.ones(x.shape[1], x.dtype), x, reverse=True)
+
+
+def scattered(x):
+    """Reads and writes elements; two arrays take each other's place; the end depends on the data."""
+
+    def body(c):
+        x, y, i, n = c
+        at = (i * 7 + 3) % x.shape[0]
+        return y.at[at].add(x[i % x.shape[0]]), x, i + 1, n + (i % 3)
+
+    return lax.while_loop(lambda c: c[3] < 60, body, (x, x * x.dtype.type(3), jnp.int32(0), jnp.int32(0)))[:3]
+
+
+def looked_up(x):
+    """The second loop's condition reads an array; it lies within a loop that the host runs."""
+
+    def outer(i, c):
+        found = lax.while_loop(lambda k: (k < 39) & (x[k, 0] < x[k + 1, 0]), lambda k: k + 1, i)
+        return lax.rev(c, (0,)) + found.astype(x.dtype)
+
+    return lax.fori_loop(0, 9, outer, x[0])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8", "int32", "complex64"])
+@pytest.mark.parametrize("function", [rows, stacked, backwards, scattered, looked_up], ids=lambda f: f.__name__)
+def test_small_kernels_in_turn(device: jax.Device, function, dtype: str) -> None:
+    if function is looked_up and dtype == "complex64":
+        pytest.skip("complex numbers have no order")
+    x = start((40, 19), dtype) if dtype == "int8" else start((40, 19), dtype) / 2
+    agree(function, np.asarray(x, jnp.dtype(dtype)))

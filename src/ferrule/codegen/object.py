@@ -73,6 +73,11 @@ def optimize(module: llvm.ModuleRef, machine: llvm.TargetMachine) -> None:
     """The few passes that pay for themselves on code that is vectorised already."""
     tuning = llvm.PipelineTuningOptions()
     builder = llvm.create_pass_builder(machine, tuning)
+    if any(b"alwaysinline" in group for function in module.functions for group in function.attributes):
+        inliner = llvm.create_new_module_pass_manager()
+        inliner.add_always_inliner_pass()
+        inliner.add_sroa_pass()
+        inliner.run(module, builder)
     passes = llvm.create_new_function_pass_manager()
     passes.add_simplify_cfg_pass()
     passes.add_instruction_combine_pass()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ferrule.codegen import step_loop
 from ferrule.codegen.kernel import Kernel, emit_comparator, emit_kernel, structure_key
 from ferrule.codegen.object import compile_module
 from ferrule.ir import Block, Op, Tensor, Value
@@ -66,15 +67,26 @@ class _Assembler:
         trips = op.attrs.get("trips", -1)
         if trips < 0:
             self.work.serial = False
-            return While(self.block(cond), self.slot(cond.results[0]), self.block(body))
+            return self.native(While(self.block(cond), self.slot(cond.results[0]), self.block(body)))
         self.program.blocks.append([])  # the condition
         number = len(self.program.blocks) - 1
         flops, nbytes = self.work.flops, self.work.nbytes
-        step = While(number, self.slot(cond.results[0]), self.block(body), trips)
+        step = self.native(While(number, self.slot(cond.results[0]), self.block(body), trips))
         self.work.flops += (trips - 1) * (self.work.flops - flops)
         self.work.nbytes += (trips - 1) * (self.work.nbytes - nbytes)
         self.work.serial &= trips < SHORT_LOOP
         return step
+
+    def native(self, step: While) -> Step:
+        """The loop as one function, where its steps are small kernels."""
+        cond, body = (self.program.blocks[number] for number in (step.cond, step.body))
+        if self.machine.grouped or not step_loop.qualifies([*cond, *body], self.texts):
+            return step
+        kernel, launch = step_loop.emit(f"k{len(self.texts)}_loop", step.trips, cond, step.predicate, body, self.texts)
+        self.texts.append(kernel)
+        cond.clear()
+        body.clear()
+        return replace(launch, function=len(self.texts) - 1)
 
     def slot(self, value: Value) -> int:
         return self.plan.slot_of[value]
@@ -94,6 +106,21 @@ class _Assembler:
         self.work.serial &= all(o.name != "loop" or o.attrs.get("trips", SHORT_LOOP) < SHORT_LOOP for o in region.ops)
         slots = tuple(self.slot(v) for v in (*op.operands, *op.results))
         return [Launch(index, kernel.grid, kernel.grain, slots, len(op.results))]
+
+    def used(self) -> list[Kernel]:
+        """The kernels that steps name, numbered anew: those that only a loop calls went into its function."""
+        named = {s.function for steps in self.program.blocks for s in steps if isinstance(s, Launch)}
+        if self.machine.grouped or len(named) + len(self.comparators) == len(self.texts):
+            return self.texts
+        kept = sorted(named | set(self.comparators.values()))
+        number = {old: new for new, old in enumerate(kept)}
+        for steps in self.program.blocks:
+            for i, step in enumerate(steps):
+                if isinstance(step, Launch):
+                    steps[i] = replace(step, function=number[step.function])
+                elif isinstance(step, Call) and isinstance(fn := step.attrs.get("comparator"), Fn):
+                    steps[i] = replace(step, attrs=step.attrs | {"comparator": Fn(number[fn.index])})
+        return [self.texts[old] for old in kept]
 
     def comparator(self, key: str, region: Block) -> int:
         """The number of a comparator's function. Who calls it is on the host; it comes after the device's kernels."""
@@ -149,7 +176,7 @@ def assemble(block: Block, plan: Plan, machine: Machine, program: Program) -> Wo
     program.slots = plan.slots
     program.constants = plan.constants
     program.arena_bytes = plan.arena_bytes
-    kernels = assembler.texts
+    kernels = assembler.used()
     # a device's driver loads one module
     _compile(program, kernels, machine, max(1, len(kernels)) if machine.grouped else BATCH)
     if assembler.hosted:

@@ -1,0 +1,68 @@
+"""Loops of small kernels are one function; others stay steps."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jax
+from ferrule.pipeline import compile_program
+from ferrule.program import Launch, Program, While
+from jax import lax
+
+
+def compiled(function, *args: np.ndarray) -> Program:
+    from jaxlib.mlir.dialects import stablehlo
+
+    module = (
+        jax.jit(function, keep_unused=True).trace(*args).lower(lowering_platforms=("cpu",)).compiler_ir("stablehlo")
+    )
+    return compile_program(stablehlo.serialize_portable_artifact(module, stablehlo.get_current_version()))
+
+
+def summed(x):
+    return lax.scan(lambda c, r: (c + r, c * r), jnp.zeros(x.shape[1], x.dtype), x)
+
+
+def until(x):
+    """The condition is a kernel, too."""
+
+    def body(c):
+        x, i = c
+        return x.at[i].multiply(0.5), (i + 1) % x.shape[0]
+
+    return lax.while_loop(lambda c: c[0].sum() > 1, body, (x, 0))
+
+
+def shared(x):
+    """A kernel that the loop calls runs outside of it as well."""
+    y = x[::-1] * 2
+    return lax.fori_loop(0, 50, lambda i, c: (c[1][::-1] * 2, c[0]), (y, x)), y
+
+
+def steps(program: Program, kind: type) -> list:
+    return [s for block in program.blocks for s in block if isinstance(s, kind)]
+
+
+@pytest.mark.parametrize("function", [summed, until, shared], ids=lambda f: f.__name__)
+def test_one_function(function):
+    x = np.random.RandomState(0).rand(6, 5).astype(np.float32)
+    program = compiled(function, x if function is summed else x[0])
+    assert not steps(program, While)
+    named = {s.function for s in steps(program, Launch)}
+    assert named == set(range(len(program.functions)))  # what only the loop calls is not there a second time
+
+
+@pytest.mark.parametrize("width", [50_000])
+def test_large_bodies_stay(width):
+    """Their kernels are spread over threads."""
+    program = compiled(summed, np.ones((6, width), np.float32))
+    assert len(steps(program, While)) == 1
+
+
+def test_library_calls_stay():
+    program = compiled(
+        lambda w, x: lax.fori_loop(0, 9, lambda i, c: w @ c, x), np.ones((90, 90), np.float32), np.ones(90, np.float32)
+    )
+    assert len(steps(program, While)) == 1
