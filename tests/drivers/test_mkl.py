@@ -131,6 +131,10 @@ def positive(shape, dtype):
     return (a @ adjoint(a) + np.eye(shape[-1])).astype(dtype)
 
 
+def narrow(a, dtype):
+    return (a if np.dtype(dtype).kind == "c" else a.real).astype(dtype)
+
+
 def real(dtype):
     return {"c8": "f4", "c16": "f8"}.get(dtype, dtype)
 
@@ -178,7 +182,7 @@ def test_triangular_solve(device, left, lower, unit, form, batch, dtype):
     t = np.tril(wide, -unit) if lower else np.triu(wide, unit)
     t = t + unit * np.eye(n)
     t = {"NO_TRANSPOSE": t, "TRANSPOSE": t.swapaxes(-1, -2), "ADJOINT": adjoint(t)}[form]
-    close((t @ x if left else x @ t).astype(dtype), b, n)
+    close(narrow(t @ x if left else x @ t, dtype), b, n)
 
 
 def test_a_singular_solve_is_no_error(device):
@@ -200,7 +204,7 @@ def test_lu(device, m, n, batch, dtype):
         for i, p in enumerate(pivot - 1):
             expected[[i, p]] = expected[[p, i]]
         product = (np.tril(one, -1)[:, :k] + np.eye(m, k)) @ np.triu(one)[:k]
-        close(product.astype(dtype), expected, n)
+        close(narrow(product, dtype), expected, n)
 
 
 def test_lu_of_singular_matrices(device):
