@@ -66,6 +66,12 @@ def test_what_the_library_has_not(shape, dtype):
     assert targets(match(unknown, WITH)) == ["lapack_sgehrd_ffi"]
 
 
+def test_a_device_without_f64():
+    for dtype, target in ((t.f32, "mkl.potrf"), (t.f64, "cholesky")):
+        block = one("cholesky", [Tensor((5, 5), dtype)], [Tensor((5, 5), dtype)], lower=True)
+        assert targets(match(block, find("xpu:kind=gpu,f64=0,mkl=1"))) == [target]
+
+
 @pytest.mark.parametrize("length", [(1,), (2,), (7,), (8,), (3, 5), (4, 6), (1, 4), (2, 2), (3, 4, 5), (4, 1, 6)])
 def test_any_spectrum_is_made_one_of_a_real_signal(length):
     """NumPy's inverse transform of it is the same, and its columns that stand for themselves are symmetric."""

@@ -17,7 +17,7 @@ from ferrule.ir import types as t
 from ferrule.ir.types import DType
 from ferrule.targets.gpu import Gpu
 
-TYPES = (t.f32, t.f64, t.c64, t.c128)
+TYPES = (t.f32, t.c64, t.f64, t.c128)  # the last two where the device has f64
 Rule = Callable[["Builder", Op, list[Value]], Sequence[Value]]
 
 
@@ -32,7 +32,8 @@ def mkl_rule(out: Block, op: Op, operands: list[Value], machine: Gpu) -> Sequenc
     rule = RULES.get(name)
     if rule is None or any(not isinstance(v.type, Tensor) for v in operands):
         return None
-    if any(v.dtype not in TYPES for v in operands) or any(0 in v.shape for v in (*operands, *op.results)):
+    types = TYPES if machine.f64 else TYPES[:2]
+    if any(v.dtype not in types for v in operands) or any(0 in v.shape for v in (*operands, *op.results)):
         return None
     return rule(Builder(out, op), op, operands)
 
