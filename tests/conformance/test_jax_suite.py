@@ -149,7 +149,7 @@ def test_the_page_compares_the_targets(tmp_path: Path) -> None:
     assert "- not explained (1): `pmap_test.A.four` (cpu pass, xpu fails)" in page
     assert "What fails on both:\n\n- upstream bug: of JAX (1): `pmap_test.A.three`" in page
     assert "| pmap_test † | cpu | 4 | 1 | 0 | 0 | 0 |\n| pmap_test † | xpu | 1 | 2 | 0 | 1 | 0 |" in page
-    assert "alone" not in page
+    assert "alone" not in page and "Not run on both: lax_test, " in page
 
 
 def run(*arguments: str, results: Path) -> dict[str, str]:

@@ -69,6 +69,9 @@ def _sample(folder: Path, entries: list[manifest.Entry]) -> str:
     ]
     if any("†" in row for row in rows):
         lines.append("\n† not run to the end on both targets; compared is what ran on both.")
+    absent = [name for name in files.MAIN if name not in counts and not (name in cpu.finished and name in xpu.finished)]
+    if absent:
+        lines.append(f"\nNot run on both: {', '.join(absent)}.")
     differ = [key for key in both if _outcome(cpu, *key) != _outcome(xpu, *key)]
     lines.append("\n" + _reasons("Differences", differ, found, entries, "default"))
     same = [key for key in both if key not in differ and _outcome(xpu, *key) == "fails"]
