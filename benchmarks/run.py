@@ -1,7 +1,7 @@
 """Ferrule's cpu target beside XLA:CPU, IREE, PyTorch and torch.compile, on everything under `cases/`.
 
     python benchmarks/run.py [--only WORD,…] [--against xla,iree,torch,torch.compile] [--quick]
-                             [--json FILE] [--write docs/performance.md]
+                             [--json FILE] [--write docs/performance.md] [--from-json FILE]
 
 Every engine is a process of its own; they take turns, one runs at a time. A figure is the median over rounds. Results
 are compared with a reference in float64; a wrong one is shown as such, not as a time. `pip install ferrule[bench]`
@@ -26,7 +26,8 @@ from harness import report
 from harness.case import load, select
 from harness.engines import TITLES
 from harness.limits import Limits
-from harness.turns import FULL, QUICK, Engine, measure, warm_calls
+from harness.plot import plot
+from harness.turns import FULL, QUICK, Engine, Figure, measure, warm_calls
 
 
 def words(text: str) -> list[str]:
@@ -42,7 +43,9 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--no-warm", action="store_true", help="do not measure first calls with a cache on disk")
     parser.add_argument("--list", action="store_true", help="print the cases, run nothing")
     parser.add_argument("--json", type=Path, help="a file for everything that was measured")
+    parser.add_argument("--from-json", type=Path, help="measure nothing: make the tables and the plot of this file")
     parser.add_argument("--sorted", type=Path, help="a file for the ratios to XLA:CPU, slowest first")
+    parser.add_argument("--plot", type=Path, help="an SVG file; default: beside the file of --write")
     parser.add_argument("--write", type=Path, help="a Markdown file whose tables are replaced")
     return parser.parse_args(arguments)
 
@@ -54,8 +57,10 @@ def processor() -> str:
     return platform.processor()
 
 
-def main() -> int:
-    options = parse()
+def main(arguments: list[str] | None = None) -> int:
+    options = parse(arguments)
+    if options.from_json:
+        return again(options)
     unknown = [e for e in options.against if e not in TITLES]
     if unknown:
         raise SystemExit(f"no engine is called {', '.join(unknown)}; there are {', '.join(TITLES)}")
@@ -97,7 +102,7 @@ def main() -> int:
         f"{(time.perf_counter() - begin) / 60:.0f} minutes.",
     ]
     print("\n".join(["", *facts, *report.summary(rows, names)]))
-    publish(options, rows, names, facts, limits)
+    publish(options, rows, names, facts, dataclasses.asdict(limits))
     return 0
 
 
@@ -116,22 +121,39 @@ def line(row: dict[str, Any], engines: list[str]) -> str:
     return f"{row['area']:>13} {row['name']:<52} {' '.join(cells)}  {'' if value is None else f'{value:.2f}×'}"
 
 
+def again(options: argparse.Namespace) -> int:
+    """Reports what an earlier run measured."""
+    found = json.loads(options.from_json.read_text())
+    rows = [{**row, "figures": {e: Figure(**f) for e, f in row["figures"].items()}} for row in found["cases"]]
+    kept = [
+        row
+        for row in rows
+        if not options.only or any(w.lower() in f"{row['area']}/{row['name']}".lower() for w in options.only)
+    ]
+    publish(options, kept, found["engines"], found["facts"], found["limits"])
+    return 0
+
+
 def publish(
-    options: argparse.Namespace, rows: list[dict[str, Any]], engines: list[str], facts: list[str], limits: Limits
+    options: argparse.Namespace, rows: list[dict[str, Any]], engines: list[str], facts: list[str], limits: Any
 ) -> None:
+    picture = options.plot or (options.write and options.write.with_suffix(".svg"))
     if options.json:
         cases = [{**r, "figures": {e: f.as_dict() for e, f in r["figures"].items()}} for r in rows]
         options.json.write_text(
-            json.dumps(
-                {"facts": facts, "limits": dataclasses.asdict(limits), "engines": engines, "cases": cases}, indent=1
-            )
+            json.dumps({"facts": facts, "limits": limits, "engines": engines, "cases": cases}, indent=1)
         )
     if options.sorted:
         said = report.remarks(rows)
         lines = [*facts, *report.summary(rows, engines), "", report.sorted_ratios(rows), "", *said]
         options.sorted.write_text("\n".join(lines) + "\n")
     if options.write:
-        report.write(options.write, report.markdown(rows, engines, facts))
+        report.write(options.write, report.markdown(rows, engines, facts, picture.name))
+    if picture:
+        try:
+            plot(rows, picture)
+        except (ImportError, ValueError) as error:
+            print(f"no plot: {error}")
 
 
 if __name__ == "__main__":

@@ -171,5 +171,6 @@ def cases() -> list[Case]:
             flops=3 * FLOPS * 4 * (128 / 224) ** 2,
             bytes=4.0 * 25.5e6 * 5,
             tolerance=2e-2,  # statistics over 64 elements in the last stage, fifty layers deep
+            outliers=0.01,
         ),
     ]

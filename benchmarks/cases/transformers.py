@@ -69,8 +69,9 @@ def block_flops(tokens, width, sequence):
 
 def decode(keys, values, p, x, position, heads=12):
     q, k, v = (split(t, heads) for t in jnp.split(norm(x, p["norm1"], p["norm1.b"]) @ p["qkv"] + p["qkv.b"], 3, -1))
-    keys = jax.lax.dynamic_update_slice(keys, k, (0, 0, position, 0))
-    values = jax.lax.dynamic_update_slice(values, v, (0, 0, position, 0))
+    zero = jnp.zeros_like(position)
+    keys = jax.lax.dynamic_update_slice(keys, k, (zero, zero, position, zero))
+    values = jax.lax.dynamic_update_slice(values, v, (zero, zero, position, zero))
     mask = jnp.arange(keys.shape[2]) <= position
     mixed = attend(q, keys, values, mask).transpose(0, 2, 1, 3).reshape(x.shape)
     x = x + mixed @ p["out"] + p["out.b"]

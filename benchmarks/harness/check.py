@@ -19,8 +19,11 @@ def save(results: Sequence[np.ndarray], folder: Path) -> None:
         np.save(folder / f"{i}.npy", result)
 
 
-def error(results: Sequence[Any], folder: Path, moments: bool = False) -> float:
-    """The largest error of all results; infinite when shapes or the places of NaN and infinities differ."""
+def error(results: Sequence[Any], folder: Path, moments: bool = False, outliers: float = 0.0) -> float:
+    """The largest error of all results; infinite when shapes or the places of NaN and infinities differ.
+
+    With `outliers`, that share of each result's elements is left out, the worst ones.
+    """
     count = len(list(folder.glob("*.npy")))
     if count != len(results):
         return math.inf
@@ -32,8 +35,15 @@ def error(results: Sequence[Any], folder: Path, moments: bool = False) -> float:
             mean, deviation = float(np.mean(reference)), float(np.std(reference))
             worst = max(worst, abs(float(np.mean(result)) - mean), abs(float(np.std(result)) - deviation))
         else:
-            worst = max(worst, _largest(result, reference))
+            worst = max(worst, _quantile(result, reference, 1 - outliers) if outliers else _largest(result, reference))
     return worst
+
+
+def _quantile(result: np.ndarray, reference: np.ndarray, part: float) -> float:
+    if result.shape != reference.shape or not np.isfinite(result).all():
+        return math.inf
+    magnitude = float(np.abs(reference).max())
+    return float(np.quantile(np.abs(result - reference), part)) / (magnitude or 1.0)
 
 
 def _largest(result: np.ndarray, reference: np.ndarray) -> float:

@@ -44,8 +44,9 @@ class Worker:
 
     def check(self, key: str, folder: str) -> float:
         """The error of the first call's results."""
-        moments = self.name.startswith("torch") and self.case(key).torch_check == "moments"
-        found = check.error(self.engine.results(), Path(folder), moments)
+        case = self.case(key)
+        moments = self.name.startswith("torch") and case.torch_check == "moments"
+        found = check.error(self.engine.results(), Path(folder), moments, case.outliers)
         self.engine.first = None
         return found
 
@@ -107,7 +108,7 @@ def main() -> int:
 def sentence(error: BaseException) -> str:
     """The first line that says something."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    telling = next((line for line in lines if "error" in line.lower()), lines[0] if lines else "")
+    telling = next((line.split("error:")[1].strip() for line in lines if "error:" in line), lines[0] if lines else "")
     return f"{type(error).__name__}: {telling}"[:240].replace("|", "/")
 
 
