@@ -79,6 +79,7 @@ class Family:
     depth: int = 0  # how many scopes enclose what is emitted now
     group_size: int = 1  # on devices: work-items per group, set by the schedule
     square: Square | None = None  # on devices: the square of elements that a group reads together
+    kept: dict[Value, V] = field(default_factory=dict)  # values that a reduction writes where they are read again
     team: Team | None = None  # on devices: the work-items that do reductions together, while all of them come there
 
     def at(self, width: int) -> Emitter:

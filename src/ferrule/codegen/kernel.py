@@ -2,6 +2,7 @@
 
 loop      every result has one shape; each element is computed by its expression (loop.py)
 update    the result lies in operand 0's memory; only the updated elements are written (update.py)
+rows      reductions along rows are done before the elements of a row (row_loop.py)
 scan      a cumulative sum, product, maximum or minimum runs along its dimension once (scan.py)
 radix     on devices, a pass of a radix sort (radix.py)
 
@@ -18,7 +19,7 @@ from math import prod
 
 import numpy as np
 
-from ferrule.codegen import groups, loop, radix, scan, update
+from ferrule.codegen import groups, loop, radix, row_loop, scan, update
 from ferrule.codegen.emitter import Family
 from ferrule.codegen.llvm import Builder, V
 from ferrule.ir import Block, Op, Value, tensor
@@ -61,7 +62,7 @@ def emit_kernel(block: Block, symbol: str, machine: Machine) -> Kernel:
     family, outputs = _start(block.args, block.results, symbol, machine)
     begin, end = family.b.args[1], family.b.args[2]
     flops, nbytes = work(block)
-    schedule = schedule_of(block)
+    schedule = row_loop.emit if row_loop.plan(block) else schedule_of(block)
     grid, grain = schedule(family, block, outputs, begin, end, max(flops / 8, nbytes / 10))
     b = family.b
     text = b.finish()

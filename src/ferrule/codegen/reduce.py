@@ -104,7 +104,10 @@ class Fold:
 
     def read(self, em: Emitter, i: int, index: Sequence[Component]) -> Lanes:
         value = self.op.operands[i]
-        return em.s.convert(value.dtype, self.dtypes[i % self.count], em.value(value, index))
+        lanes = em.value(value, index)
+        if value in em.family.kept:
+            em.store(em.family.kept[value], value.dtype, em.ix.flatten(index, self.shape), lanes)
+        return em.s.convert(value.dtype, self.dtypes[i % self.count], lanes)
 
     def inits(self, em: Emitter) -> list[Lanes]:
         return [self.read(em, self.count + i, ()) for i in range(self.count)]

@@ -57,11 +57,7 @@ SEARCH = 300
 
 def fuse(block: Block, machine: Machine | None = None) -> Block:
     """Returns the block with every op in a kernel or a boundary op; nested regions too."""
-    return _fuse(block, {}, machine is not None and machine.grouped)
-
-
-def _fuse(block: Block, outer: dict[Value, Value], rows: bool) -> Block:
-    return _Fuser(block, outer, rows).run()
+    return _Fuser(block, {}, machine).run()
 
 
 def _closed(region: Block, op: Op) -> Block:
@@ -89,10 +85,11 @@ def _inline_constant(value: Value) -> bool:
 class _Fuser:
     """Fuses one block. `kernel_of` maps the op of a materialized value to the kernel (its first op) it belongs to."""
 
-    def __init__(self, block: Block, outer: dict[Value, Value], rows: bool = False) -> None:
+    def __init__(self, block: Block, outer: dict[Value, Value], machine: Machine | None) -> None:
         self.block = block
-        self.rows = rows  # may kernels hold reductions of their rows (passes/row_kernels.py)?
+        self.machine = machine  # None: kernels hold no reductions of their rows (passes/row_kernels.py)
         self.row_valued: set[Op] = set()  # fused ops with one value per row of their kernel
+        self.passes: dict[Op, frozenset[Op]] = {}  # fused op → the reductions and kernels that go over its elements
         self.env = outer  # materialized values of the input → values of the output, shared with nested blocks
         self.users: dict[Value, list[Op]] = {}
         self.position = {op: i for i, op in enumerate(block.ops)}
@@ -123,7 +120,7 @@ class _Fuser:
             return 0.0
         definition = OPS.get(op.name)
         cost = definition.flops if definition else 1.0
-        if self.rows and row_kernels.reduces_rows(op):
+        if self.machine and row_kernels.reduces_rows(op, self.machine):
             cost = 2 * LIGHT  # by a team of work-items, once for a row
         elif op.name in HEAVY:
             cost = max(cost, _size(op.operands[0]) / max(1, _size(op.results[0])))
@@ -142,7 +139,7 @@ class _Fuser:
             self._make_root(op)
             return
         homes = self._homes_of(op)
-        if self.rows and self._fits_rows(op, homes):
+        if self.machine and self._fits_rows(op, homes, self.machine):
             self.homes[op], self.pointwise[op] = homes, False
             self.row_valued.add(op)
             if op.name == "reduce":
@@ -153,6 +150,10 @@ class _Fuser:
             return
         pointwise = self._joins_pointwise(op)
         cost = self.cost[op.results[0]]
+        self.passes[op] = self._passes_over(op)
+        if cost > RECOMPUTE and len(self.passes[op]) > 1:
+            self._make_root(op)
+            return
         if op.name in HEAVY:
             if len(homes) > 1 or not pointwise or any(h in self.closed for h in homes):
                 self._make_root(op)
@@ -165,7 +166,7 @@ class _Fuser:
             homes = self._homes_of(op)
         self.homes[op], self.pointwise[op] = homes, pointwise
 
-    def _fits_rows(self, op: Op, homes: frozenset[Op]) -> bool:
+    def _fits_rows(self, op: Op, homes: frozenset[Op], machine: Machine) -> bool:
         """Has the op one value for each row of the one kernel that reads it, where it is read for whole rows?"""
         users = {u for r in op.results for u in self.users.get(r, ())}
         if len(homes) != 1 or not users or any(r in self.escaping for r in op.results):
@@ -175,11 +176,23 @@ class _Fuser:
         shape = members[0].results[0].type.shape
         if any(not OPS[m.name].elementwise or r.type.shape != shape for m in members for r in m.results):
             return False
-        if not row_kernels.row_valued(op, shape):
+        if not row_kernels.row_valued(op, shape, machine):
             return False
         if any(u.name in BOUNDARY or any(v in op.results for r in u.regions for v in r.free()) for u in users):
             return False
         return all(u in self.row_valued or (u in self.homes and row_kernels.spreads(u, shape)) for u in users)
+
+    def _passes_over(self, op: Op) -> frozenset[Op]:
+        """The reductions of rows, and the kernels, each of which computes the elements of `op` for itself."""
+        found: set[Op] = set()
+        for user in (u for r in op.results for u in self.users.get(r, ())):
+            if user in self.row_valued:
+                found.update([user] if user.name == "reduce" else [])
+            elif user in self.parent:
+                found.add(self._find(user))
+            else:
+                found |= self.passes.get(user, frozenset())
+        return frozenset(found)
 
     def _make_root(self, op: Op) -> None:
         self.roots.update(op.results)
@@ -398,7 +411,9 @@ class _Fuser:
         if op.name == "constant" and _inline_constant(op.result):
             return
         operands = [self._get(out, v) for v in op.operands]
-        regions = [_closed(r, op) if op.name == "library" else _fuse(r, self.env, self.rows) for r in op.regions]
+        regions = [
+            _closed(r, op) if op.name == "library" else _Fuser(r, self.env, self.machine).run() for r in op.regions
+        ]
         new = out.add(op.name, operands, [r.type for r in op.results], op.attrs, regions, op.loc)
         self.env.update(zip(op.results, new.results, strict=True))
 

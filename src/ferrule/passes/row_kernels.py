@@ -1,37 +1,48 @@
-"""Which ops a kernel over rows may hold, on devices: softmax, layer norm and their like in one kernel.
+"""Which ops a kernel over rows may hold: softmax, layer norm and their like in one kernel.
 
-A group of work-items has a row. What is one value per row (a reduction along the row, and arithmetic on such values) is
-computed once for it; the elements of the row are read again from the cache for each pass (codegen/rows.py).
+A group of work-items, or a thread, has a row. What is one value per row (a reduction along the row, and arithmetic on
+such values) is computed once for it; the elements of the row are read again from the cache for each pass
+(codegen/rows.py, codegen/row_loop.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 from ferrule.ir import Op
 from ferrule.ops import OPS
+from ferrule.targets.machine import Machine
 
 # Rows shorter than this are not worth a group, longer ones not one group alone.
 SHORTEST, LONGEST = 32, 1 << 16
+# A processor needs rows for each of its threads, unless the array is so small that one thread does it.
+ROWS_PER_THREAD, SMALL = 4, 1 << 16
 
 
-def reduces_rows(op: Op) -> bool:
+def reduces_rows(op: Op, machine: Machine) -> bool:
     """A reduction along the last dimension, by whose results the rows of its operand can be finished."""
+    from ferrule.codegen.reduce import runs_along_lanes
     from ferrule.codegen.teams import wants_team
 
     if op.name != "reduce" or not op.operands[0].shape:
         return False
     shape = op.operands[0].shape
     last = tuple(op.attrs["dimensions"]) == (len(shape) - 1,)
-    return last and SHORTEST <= shape[-1] <= LONGEST and wants_team(op)
+    if not (last and SHORTEST <= shape[-1] <= LONGEST):
+        return False
+    if machine.grouped:
+        return wants_team(op)
+    size = prod(shape)
+    return runs_along_lanes(op) and (size <= SMALL or size // shape[-1] >= ROWS_PER_THREAD * machine.threads)
 
 
-def row_valued(op: Op, shape: Sequence[int]) -> bool:
+def row_valued(op: Op, shape: Sequence[int], machine: Machine) -> bool:
     """Does the op give one value per row of an array of this shape?"""
     if len(shape) < 1 or not SHORTEST <= shape[-1] <= LONGEST:
         return False
     if op.name == "reduce":
-        return reduces_rows(op) and op.operands[0].shape == tuple(shape)
+        return reduces_rows(op, machine) and op.operands[0].shape == tuple(shape)
     plain = OPS[op.name].elementwise if op.name in OPS else False
     if op.name == "broadcast_in_dim":  # a last dimension of one is added
         plain = op.result.shape == (*op.operands[0].shape, 1) and _straight(op)

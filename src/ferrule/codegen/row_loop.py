@@ -1,0 +1,114 @@
+"""The row schedule of a processor: a thread has a row, does the reductions along it, then computes its elements.
+
+What the reductions read again lies in the nearest cache; only operands and results go through memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from ferrule.codegen.emitter import Emitter, Family
+from ferrule.codegen.index import ZERO, Index
+from ferrule.codegen.lanes import bits_of
+from ferrule.codegen.llvm import V, i64
+from ferrule.codegen.loop import grain, span
+from ferrule.codegen.reduce import runs_along_lanes
+from ferrule.codegen.scalar import compute_type
+from ferrule.ir import Block, Op, Value
+from ferrule.ir.types import f32, f64
+from ferrule.ops import OPS
+
+# Operations per element from which a value is kept rather than computed twice.
+COSTLY = 8
+
+
+def plan(block: Block) -> bool:
+    """Is this a kernel over rows: are all its reductions along the rows of its results?"""
+    shape = block.results[0].shape
+    found = [op for op in block.ops if op.name == "reduce"]
+    if not found or not shape or 0 in shape or any(r.shape != shape for r in block.results):
+        return False
+    last = (len(shape) - 1,)
+    return all(
+        op.operands[0].shape == shape and tuple(op.attrs["dimensions"]) == last and runs_along_lanes(op) for op in found
+    )
+
+
+def _kept(block: Block) -> Value | None:
+    """A value that is costly, summed up, and read again for the result: it waits in the result's memory meanwhile.
+
+    That memory must be nobody else's: of an operand that a reduction reads it is not (passes/allocate.py).
+    """
+    if len(block.results) != 1:
+        return None
+    result = block.results[0]
+    reductions = [op for op in block.ops if op.name == "reduce"]
+    if any(a.shape == result.shape and not any(_reads(r, a) for r in reductions) for a in block.args):
+        return None
+    for op in block.ops:
+        if op.regions or len(op.results) != 1 or OPS[op.name].flops < COSTLY or op.result is result:
+            continue
+        same = op.result.shape == result.shape and op.result.dtype == result.dtype and result.dtype in (f32, f64)
+        users = [user for user in block.ops if op.result in user.operands]
+        summed = [user for user in users if user.name == "reduce"]
+        if same and len(summed) == 1 and len(users) > 1:
+            return op.result
+    return None
+
+
+def _reads(op: Op, value: Value) -> bool:
+    stack, seen = list(op.operands), set[Value]()
+    while stack:
+        v = stack.pop()
+        if v is value:
+            return True
+        if v not in seen and v.op is not None:
+            seen.add(v)
+            stack += v.op.operands
+    return False
+
+
+def emit(family: Family, block: Block, outputs: Sequence[V], begin: V, end: V, nanoseconds: float) -> tuple[int, int]:
+    """Writes the loop over rows; gives the grid and the grain."""
+    shape = block.results[0].shape
+    rows, columns = prod(shape[:-1]), shape[-1]
+    bits = [max(8, bits_of(compute_type(v.dtype))) for op in block.ops for v in op.results if v.shape == shape]
+    bits += [max(8, bits_of(compute_type(v.dtype))) for v in block.args if v.shape == shape]
+    width = family.machine.vector_bytes * 8 // max(bits, default=32)
+    while width > 1 and width // 2 >= columns:
+        width //= 2
+
+    kept = _kept(block)
+
+    def iteration(i: V, _: list[V]) -> list[V]:
+        em = family.at(1)
+        with em.scope():
+            outer = tuple(em.ix.split(Index(i, 0, 0, rows), shape[:-1]))
+            if kept is not None:
+                family.kept[kept] = outputs[0]
+            for op in block.ops:  # what a row has one of
+                for value in op.results:
+                    if value.shape == shape[:-1]:
+                        em.value(value, outer)
+                    elif value.shape == (*shape[:-1], 1):
+                        em.value(value, (*outer, ZERO))
+
+            if kept is not None:
+                family.pointers[kept] = family.kept.pop(kept)
+
+            def elements(wide: Emitter, column: Index) -> None:
+                index = (*outer, column)
+                lanes = [wide.value(value, index) for value in block.results]
+                offset = wide.ix.flatten(index, shape)
+                for value, pointer, lane in zip(block.results, outputs, lanes, strict=True):
+                    wide.store(pointer, value.dtype, offset, lane)
+
+            span(family, width, ZERO, i64(columns), columns, elements)
+        return []
+
+    if rows == 1:
+        iteration(i64(0), [])
+    else:
+        family.b.loop(begin, end, 1, [], iteration, "rows")
+    return rows, grain(rows, nanoseconds)
