@@ -70,7 +70,8 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     if not cases:
         raise SystemExit(f"no case has {' or '.join(options.only)} in its name")
-    plan, begin = QUICK if options.quick else FULL, time.perf_counter()
+    plan, begin, load_before = QUICK if options.quick else FULL, time.perf_counter(), os.getloadavg()[0]
+    rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory(prefix="ferrule-benchmark-") as name:
         folder = Path(name)
         log = folder / "workers.log"
@@ -80,12 +81,14 @@ def main(arguments: list[str] | None = None) -> int:
             if not engine.start():
                 print(f"{TITLES[engine.name]} is left out: {engine.missing}")
         engines = [e for e in engines if not e.missing]
-        rows: list[dict[str, Any]] = []
         limits = physical(log)
-        for case in cases:
-            figures, said = measure(case, engines, references, folder, plan)
-            rows.append({"area": case.area, "name": case.name, "figures": figures, "said": said, "limit": None})
-            print(line(rows[-1], [e.name for e in engines]), flush=True)
+        try:
+            for case in cases:
+                figures, said = measure(case, engines, references, folder, plan)
+                rows.append({"area": case.area, "name": case.name, "figures": figures, "said": said, "limit": None})
+                print(line(rows[-1], [e.name for e in engines]), flush=True)
+        except KeyboardInterrupt:
+            print(f"interrupted: the report has {len(rows)} of {len(cases)} cases")
         for engine in [*engines, *([references] if references else [])]:
             engine.stop()
         limits = limits.better(physical(log))
@@ -99,7 +102,7 @@ def main(arguments: list[str] | None = None) -> int:
         f"{processor()}, {os.cpu_count()} cores; {'; '.join(e.version for e in engines)}.",
         limits.sentence(),
         f"{plan.rounds} rounds of {plan.seconds} s for each engine and case; {time.strftime('%Y-%m-%d')}, "
-        f"{(time.perf_counter() - begin) / 60:.0f} minutes.",
+        f"{(time.perf_counter() - begin) / 60:.0f} minutes; load average before: {load_before:.1f}.",
     ]
     print("\n".join(["", *facts, *report.summary(rows, names)]))
     publish(options, rows, names, facts, dataclasses.asdict(limits))

@@ -102,12 +102,16 @@ class Engine:
             assert self.process is not None
             code = self.process.wait()
             self.stop()
-            raise Failed(f"the worker ended with code {code} ({doing}); see {self.log.name}") from None
+            raise Failed(f"the worker ended with code {code} ({doing}): {self._last_words()}") from None
         if word == "not there":
             raise NotThere(value)
         if word == "failed":
             raise Failed(value)
         return value
+
+    def _last_words(self) -> str:
+        lines = self.log.read_text(errors="replace").strip().splitlines() if self.log.exists() else []
+        return lines[-1][:200].replace("|", "/") if lines else "it said nothing"
 
     def stop(self) -> None:
         if self.process is not None:
@@ -129,7 +133,7 @@ class Plan:
 
 
 QUICK = Plan(3, 0.04, 25)
-FULL = Plan(9, 0.2, 60)
+FULL = Plan(7, 0.1, 60)
 
 
 def measure(case: Case, engines: Sequence[Engine], references: Engine | None, folder: Path, plan: Plan) -> Any:
@@ -155,7 +159,10 @@ def measure(case: Case, engines: Sequence[Engine], references: Engine | None, fo
     _rounds([e for e in engines if e.name in figures], figures, plan)
     for engine in engines:
         if engine.process is not None:
-            engine.ask(plan.limit, "drop")
+            try:
+                engine.ask(plan.limit, "drop")
+            except Failed as error:  # its worker is gone; the next case gets a new one
+                print(f"{case.key}: {engine.name}: {error}")
     for file in place.glob("*.npy"):
         file.unlink()
     return figures, said
