@@ -150,13 +150,15 @@ def publish(
         said = report.remarks(rows)
         lines = [*facts, *report.summary(rows, engines), "", report.sorted_ratios(rows), "", *said]
         options.sorted.write_text("\n".join(lines) + "\n")
-    if options.write:
-        report.write(options.write, report.markdown(rows, engines, facts, picture.name))
+    drawn = ""
     if picture:
         try:
             plot(rows, picture)
+            drawn = picture.name
         except (ImportError, ValueError) as error:
             print(f"no plot: {error}")
+    if options.write:
+        report.write(options.write, report.markdown(rows, engines, facts, drawn))
 
 
 if __name__ == "__main__":

@@ -83,7 +83,11 @@ class LimitsEngine:
         return f"llvmlite, {self.cores} threads"
 
     def measure(self) -> Limits:
-        return Limits(self._streams(("copy", "copy past caches", "triad")), self._streams(("read",)), self._peaks())
+        return Limits(
+            self._streams(("copy", "copy past caches", "triad")),
+            self._streams(("read", "read two", "read four")),
+            self._peaks(),
+        )
 
     def function(self, text: str, name: str, arguments: int) -> Any:
         llvm = self.llvm
@@ -98,7 +102,7 @@ class LimitsEngine:
     def _streams(self, kinds: tuple[str, ...]) -> dict[int, float]:
         best = dict.fromkeys(SIZES, 0.0)
         for kind in kinds:
-            arrays = {"copy": 2, "copy past caches": 2, "triad": 3, "read": 1}[kind]
+            arrays = len(ARRAYS[kind])
             kernel = self.function(stream_text(kind), "stream", arrays + 2)
             memory = [np.ones(max(SIZES) // arrays // 4 + 32, np.float32) for _ in range(arrays)]
             for size in SIZES:
@@ -172,6 +176,14 @@ def _aligned(array: np.ndarray) -> int:
 # The kernels, as LLVM text. Vectors of 512 bits; LLVM halves them where the CPU has none.
 
 LANES = "<16 x float>"
+ARRAYS = {  # what a stream writes (a) and reads
+    "copy": "ab",
+    "copy past caches": "ab",
+    "triad": "abc",
+    "read": "b",
+    "read two": "bc",
+    "read four": "bcde",
+}
 ACCUMULATORS = 12
 TILES = 4
 
@@ -179,7 +191,7 @@ TILES = 4
 def stream_text(kind: str) -> str:
     """a[i] = b[i], a[i] = b[i] + 3 c[i], or a sum, over `count` floats, `repeats` times; four vectors in a round."""
     streaming = ", !nontemporal !0" if kind == "copy past caches" else ""
-    arrays = {"read": ["b"], "triad": ["a", "b", "c"]}.get(kind, ["a", "b"])
+    arrays, read = ARRAYS[kind], kind.startswith("read")
     lines = []
     for u in range(4):
         lines.append(f"  %i{u} = add i64 %i, {16 * u}")
@@ -193,14 +205,17 @@ def stream_text(kind: str) -> str:
                 f"  %s{u} = call {LANES} @llvm.fma.v16f32({LANES} %vc{u}, {LANES} splat (float 3.0), {LANES} %vb{u})"
             )
             value = f"%s{u}"
-        if kind == "read":
-            lines.append(f"  %n{u} = fadd {LANES} %t{u}, %vb{u}")
+        if read:
+            lines.append(f"  %n{u}b = fadd {LANES} %t{u}b, %vb{u}")
+            for name in arrays[1:]:
+                lines.append(f"  %v{name}{u} = load {LANES}, ptr %p{name}{u}, align 64")
+                lines.append(f"  %n{u}{name} = fadd {LANES} %t{u}{name}, %v{name}{u}")
         else:
             lines.append(f"  store {LANES} {value}, ptr %pa{u}, align 64{streaming}")
-    read = kind == "read"
-    totals = [f"  %t{u} = phi {LANES} [ zeroinitializer, %outer ], [ %n{u}, %inner ]" for u in range(4)] if read else []
+    sums = [f"{u}{name}" for u in range(4) for name in arrays] if read else []
+    totals = [f"  %t{s} = phi {LANES} [ zeroinitializer, %outer ], [ %n{s}, %inner ]" for s in sums]
     # The sums are used where nobody gets, but LLVM cannot know; otherwise it would drop the loop.
-    use = [f'  call void asm sideeffect "", "x"({LANES} %n{u})' for u in range(4)] if read else []
+    use = [f'  call void asm sideeffect "", "x"({LANES} %n{s})' for s in sums]
     pointers = [f"  %{name} = inttoptr i64 %{name}.address to ptr" for name in arrays]
     return "\n".join(
         [

@@ -118,10 +118,8 @@ def sorted_ratios(rows: Sequence[dict[str, Any]], other: str = "xla") -> str:
 
 
 def markdown(rows: Sequence[dict[str, Any]], engines: Sequence[str], facts: Sequence[str], picture: str) -> str:
-    parts = [
-        f"![XLA:CPU's time over Ferrule's, case by case]({picture})",
-        "\n".join(f"* {line}" for line in [*facts, *summary(rows, engines)]),
-    ]
+    parts = [f"![XLA:CPU's time over Ferrule's, case by case]({picture})"] if picture else []
+    parts.append("\n".join(f"* {line}" for line in [*facts, *summary(rows, engines)]))
     for area in dict.fromkeys(row["area"] for row in rows):
         parts.append(f"### {area}\n\n" + table([r for r in rows if r["area"] == area], engines))
     said = remarks(rows)
