@@ -48,7 +48,7 @@ def cases() -> list[Case]:
             "sort of each row, 4096 × 256",
             lambda x: jnp.sort(x, 1),
             lambda: (normal(4096, 256),),
-            torch=lambda x: torch.sort(x, 1, stable=True)[0],
+            torch=lambda x: torch.sort(x, dim=1, stable=True)[0],
             bytes=8 << 20,
         ),
         Case(
