@@ -155,3 +155,27 @@ def test_loops_do_not_carry_what_has_no_elements():
 
     (loop,) = (op for op in simplify(graph(grow, np.zeros((0, 4), np.float32), np.int32(3))).ops if op.name == "while")
     assert all(v.type.size for v in loop.operands)
+
+
+def test_equal_reductions_are_one_and_what_spreads_them_is_not_stored():
+    """The mean and the variance of columns: two sums over the array, and nothing as large as it in memory."""
+
+    def moments(x):
+        return x.sum(0) / 300, ((x - x.sum(0) / 300) ** 2).sum(0) / 300
+
+    x = normal(300, 40)
+    block = simplify(graph(moments, x))
+    assert [op.name for op in block.ops].count("reduce") == 2
+    fused = fuse(block)
+    assert max(r.type.size for op in fused.ops for r in op.results) == 40
+    for got, want in zip(evaluate_block(fused, [x]), (x.mean(0), x.var(0)), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-4)
+
+
+def test_regions_that_differ_are_not_equal():
+    def both(x, y):
+        first = jax.lax.reduce(x, 0.0, jax.lax.add, (0,))
+        return first, jax.lax.reduce(x, 0.0, jax.lax.max, (0,)), jax.lax.reduce(x, 1.0, jax.lax.add, (0,)), y
+
+    block = simplify(graph(both, normal(4, 5), normal(2)))
+    assert [op.name for op in block.ops].count("reduce") == 3

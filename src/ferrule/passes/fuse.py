@@ -128,6 +128,8 @@ class _Fuser:
             return LIMIT
         for value in op.operands:
             inner = self.cost.get(value, 1.0)
+            if inner > LIGHT and isinstance(value.type, Tensor) and self._multiplicity(op, value) > 1:
+                inner = 1.0  # it is read many times, hence from memory (see _may_fuse)
             cost += inner if inner <= RECOMPUTE or len(self.users[value]) == 1 else 1.0
         return cost
 

@@ -89,14 +89,14 @@ class _Sweep:
         if (folded := _fold(out, op, operands)) is not None:
             self.count += 1
             return folded
-        if op.regions or op.name in _BOUNDARIES or has_effects(op):
+        if op.name in _BOUNDARIES or has_effects(op):
             return None
-        key = (op.name, tuple(operands), _freeze(op.attrs), tuple(r.type for r in op.results))
+        key = _key(op, operands, {})
         table = self.seen.setdefault(out, {})
         if key in table:
             self.count += 1
             return table[key]
-        table[key] = out.add(op.name, operands, [r.type for r in op.results], op.attrs, (), op.loc).results
+        table[key] = out.add(op.name, operands, [r.type for r in op.results], op.attrs, op.regions, op.loc).results
         return table[key]
 
     def _invariant_carries(self, out: Block, op: Op, operands: list[Value]) -> Sequence[Value] | None:
@@ -141,6 +141,22 @@ class _Sweep:
         else:
             region = op.regions[index if 0 <= index < len(op.regions) else -1]
         return inline(out, region, [])
+
+
+def _key(op: Op, operands: Sequence[Any], inside: dict[Value, int]) -> Any:
+    """Equal for ops that compute the same. Values within regions go by their numbers in `inside`."""
+    regions = []
+    for region in op.regions:
+        inside = dict(inside)
+        for arg in region.args:
+            inside[arg] = len(inside)
+        body = []
+        for inner in region.ops:
+            body.append(_key(inner, [inside.get(v, v) for v in inner.operands], inside))
+            for result in inner.results:
+                inside[result] = len(inside)
+        regions.append((tuple(a.type for a in region.args), *body, *(inside.get(v, v) for v in region.results)))
+    return (op.name, tuple(operands), _freeze(op.attrs), tuple(r.type for r in op.results), *regions)
 
 
 def _freeze(value: Any) -> Any:
