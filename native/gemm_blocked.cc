@@ -88,6 +88,8 @@ class Blocked {
   static constexpr bool kComplex = Traits<T>::kComplex;
   // A block of A stays in the second-level cache, a panel of B in the first-level one.
   static constexpr int64_t kDepth = sizeof(T) <= 4 ? 256 : sizeof(T) <= 8 ? 192 : 128;
+  // A right side of so many bytes is read where it lies: it is in the first-level cache after the first tile.
+  static constexpr int64_t kSmallBytes = 16 << 10;
   static constexpr int64_t kRows = 192, kColumns = 4096 / sizeof(T);
 
   explicit Blocked(const GemmShape& shape)
@@ -133,14 +135,16 @@ class Blocked {
     Scratch& scratch = ThreadScratch();
     // Packing pays when what is packed is used often: A for each panel of columns, B for each panel of rows.
     bool a_in_place = a_direct_ && (n <= 4 * nr || m * s_.k <= 128 * 128);
-    bool b_in_place = !kComplex && b_direct_ && s_.b_col == 1 && m <= 2 * mr && n >= nr;
+    bool in_cache = s_.k * n * static_cast<int64_t>(sizeof(T)) <= kSmallBytes && s_.b_row <= 2 * n;
+    bool b_in_place = !kComplex && b_direct_ && s_.b_col == 1 && (m <= 2 * mr || in_cache);
     for (int64_t jc = 0; jc < n; jc += kColumns) {
       int64_t columns = std::min(kColumns, n - jc);
       for (int64_t pc = 0; pc < s_.k; pc += kDepth) {
         int64_t depth = std::min(kDepth, s_.k - pc);
         const void* right_from = At(b, s_.b_type, jc * s_.b_col + pc * s_.b_row);
         R* right = scratch.b.Get<R>((columns + nr) * depth * kParts);
-        int64_t whole_columns = b_in_place ? columns / nr * nr : 0;  // columns that are read where they are
+        // Columns that are read where they are: whole panels, and half of one at the end.
+        int64_t whole_columns = !b_in_place ? 0 : columns % (nr / 2) == 0 ? columns : columns / nr * nr;
         if (whole_columns < columns) {
           Pack<false>(At(right_from, s_.b_type, whole_columns * s_.b_col), s_.b_type, b_direct_, s_.b_col, s_.b_row,
                       columns - whole_columns, depth, right);
@@ -149,8 +153,10 @@ class Blocked {
           int64_t rows = std::min(kRows, m - ic);
           const void* from = At(a, s_.a_type, ic * s_.a_row + pc * s_.a_col);
           R* left = scratch.a.Get<R>((rows + mr) * depth * kParts);
-          int64_t whole = a_in_place ? rows / mr * mr : 0;  // rows that are read where they are
-          if (whole < rows) {
+          // Rows that are read where they are: whole tiles, and the rest in tiles of few.
+          int64_t whole = a_in_place ? rows / mr * mr : 0;
+          int64_t few = a_in_place && (rows - whole) % kFewRows == 0 ? rows : whole;
+          if (few < rows) {
             Pack<true>(At(from, s_.a_type, whole * s_.a_row), s_.a_type, a_direct_, s_.a_row, s_.a_col, rows - whole,
                        depth, left);
           }
@@ -166,6 +172,13 @@ class Blocked {
                 Tile(kStridedRows, panel, reinterpret_cast<const R*>(At(from, s_.a_type, i * s_.a_row)),
                      s_.a_row * kParts, s_.a_col * kParts, to, d_row, mr);
                 continue;
+              }
+              if (i < few) {
+                for (int64_t r = i; r < rows; r += kFewRows) {
+                  Tile(kFewStridedRows, panel, reinterpret_cast<const R*>(At(from, s_.a_type, r * s_.a_row)),
+                       s_.a_row * kParts, s_.a_col * kParts, d + (ic + r) * d_row + jc + j, d_row, kFewRows);
+                }
+                break;
               }
               const R* a_panel = left + (i - whole) * depth * kParts;
               int64_t count = std::min<int64_t>(mr, rows - i);
