@@ -48,11 +48,12 @@ class Trace:
         self.times: list[tuple[str, float]] = []
         self.texts: list[tuple[str, str]] = []
         self.last = ""
+        self.name, self.now = "", ""  # the program, and the stage that runs
         self.show: Callable[[str, str], None] | None = None
 
     def stage(self, name: str, run: Callable[[], T]) -> T:
         """Runs one stage. An error that is not Ferrule's own becomes one that names the stage."""
-        begin = time.perf_counter()
+        begin, self.now = time.perf_counter(), name
         try:
             result = run()
         except (FerruleError, MemoryError):
@@ -64,6 +65,8 @@ class Trace:
                 fix="run again with FERRULE_DUMP=<folder> and report the folder's content",
             ) from error
         self.times.append((name, time.perf_counter() - begin))
+        if isinstance(result, Module):
+            self.name = result.name
         if self.verify and isinstance(result, Block):
             from ferrule.ir.verifier import verify
 

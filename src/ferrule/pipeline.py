@@ -28,6 +28,7 @@ from ferrule.passes.match import match
 from ferrule.passes.partition import partition
 from ferrule.passes.simplify import simplify
 from ferrule.program import DONATED, NOT_DONATED, PYTHON, SMALL, Output, Param, Program
+from ferrule.progress import reported
 from ferrule.stablehlo.importer import device_count, import_module
 from ferrule.stablehlo.layouts import asked_layout, unlaid
 from ferrule.stablehlo.legalize import legalize
@@ -66,8 +67,9 @@ def compile_program(code: bytes, format: str = "mlir", options: bytes = b"", tar
     trace = Trace(settings.user)
     # Expressions are walked recursively in places; the compile thread has a large stack.
     sys.setrecursionlimit(max(sys.getrecursionlimit(), 20000))
-    module = trace.stage("read", lambda: read(code, format))
-    program = compile_module(module, settings, trace, machine)
+    with reported(trace):
+        module = trace.stage("read", lambda: read(code, format))
+        program = compile_module(module, settings, trace, machine)
     # What frameworks read back is HLO, which has no word for Shardy's ops.
     if format == "mlir" and len(code) <= KEPT_SOURCE and program.partitions == 1:
         program.text = code
