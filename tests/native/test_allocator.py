@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 from collections.abc import Iterator
 from typing import Any
@@ -20,6 +21,7 @@ def host(native: Any) -> Iterator[Host]:
     host.close()
 
 
+@pytest.mark.skipif("asan" in os.environ.get("LD_PRELOAD", ""), reason="AddressSanitizer takes pages of its own")
 def test_blocks_of_a_new_size_are_kept_though_old_ones_fill_the_cache(host: Host) -> None:
     """What was freed last stays; else each run of a program gets fresh pages, because of one that ran before it."""
     old, new = (np.ones(n * MEGABYTE, np.uint8) for n in (100, 40))
