@@ -4,7 +4,7 @@
                              [--json FILE] [--write docs/performance.md] [--from-json FILE]
 
 Every engine is a process of its own; they take turns, one runs at a time. A figure is the median over rounds. Results
-are compared with a reference in float64; a wrong one is shown as such, not as a time. `pip install ferrule[bench]`
+are compared with a reference in float64; a wrong one is shown as such, not as a time. `pip install '.[bench]'`
 brings the other engines; one that is missing gives a sentence.
 """
 

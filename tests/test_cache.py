@@ -81,11 +81,8 @@ def test_a_damaged_entry_is_made_again(compiled, tmp_path, capfd, damage):
 
 
 def test_switched_off_or_watched(compiled, monkeypatch, tmp_path):
-    for name, value in (
-        ("FERRULE_CACHE", "0"),
-        ("FERRULE_CACHE", "binaries"),
-        ("FERRULE_DUMP", str(tmp_path / "dump")),
-    ):
+    settings = {"FERRULE_CACHE": ("0", "binaries"), "FERRULE_DUMP": (str(tmp_path / "dump"),), "FERRULE_VERIFY": ("1",)}
+    for name, value in ((n, v) for n, values in settings.items() for v in values):
         with monkeypatch.context() as context:
             context.setenv(name, value)
             assert compiled(3) == 1 and compiled(3) == 1

@@ -94,7 +94,8 @@ class Store:
 def compile_cached(code: bytes, format: str, options: bytes, target: str) -> bytes:
     """The serialized program, as `pipeline.compile_program` makes it; read from the disk where that is possible."""
     store = _store()
-    watched = os.environ.get("FERRULE_DUMP") or _debug() > 2
+    verified = os.environ.get("FERRULE_VERIFY", "0") not in ("", "0")
+    watched = verified or os.environ.get("FERRULE_DUMP") or _debug() > 2
     if store is None or watched or not WATCHED.isdisjoint((settings := parse_options(options)).user):
         return _compile(code, format, options, target)[0]
     key = key_of(code, format, settings, target)

@@ -14,7 +14,8 @@ Layers, each in a file of its own, arrows pointing down:
     emitter    element expressions: what element `index` of a value is, by recursion over the block, memoised
     index      index arithmetic: an index component is a scalar base plus a constant stride per vector lane
     scalar     arithmetic on lanes for each dtype: `Scalars` (add, compare, convert, load, store, …)
-    while_loop loops that run in a kernel
+    row_loop   reductions along a row, then the row · while_loop   loops that run in a kernel
+    step_loop  a loop whose body is small kernels, as one function that calls them
     math       exp, log, tanh, … on lanes: math_f32, math_f64, math_complex, … and libm, the C library lane by lane
     lanes      `Num`: a lane value with Python's operators, which formulas are written in
     llvm       the text writer and the way from text to an object file
