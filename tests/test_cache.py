@@ -29,6 +29,8 @@ def compiled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., i
     monkeypatch.setenv("FERRULE_CACHE_DIR", str(tmp_path))
     monkeypatch.setenv("FERRULE_CACHE", "1")
     monkeypatch.setenv("FERRULE_DEBUG", "1")
+    for watching in ("FERRULE_VERIFY", "FERRULE_DUMP"):  # other tests set these for a whole run
+        monkeypatch.delenv(watching, raising=False)
     runs = []
     original = pipeline.compile_program
     monkeypatch.setattr(pipeline, "compile_program", lambda *a: runs.append(a) or original(*a))
