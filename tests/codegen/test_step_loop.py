@@ -8,7 +8,7 @@ import pytest
 
 import jax
 from ferrule.pipeline import compile_program
-from ferrule.program import Launch, Program, While
+from ferrule.program import Case, Launch, Program, While
 from jax import lax
 
 
@@ -41,15 +41,42 @@ def shared(x):
     return lax.fori_loop(0, 50, lambda i, c: (c[1][::-1] * 2, c[0]), (y, x)), y
 
 
+def branched(x):
+    """A branch is part of the function; the index of a switch may be out of range."""
+
+    def body(i, c):
+        c = lax.cond(c[0] > c[1], lambda c: c * 0.5, lambda c: c[::-1] + 0.25, c)
+        return lax.switch(i % 5 - 1, [lambda c: c, lambda c: c + 1, lambda c: c[::-1] * lax.cond(c[0] > 1, f, g, c)], c)
+
+    f, g = (lambda c: c.sum()), (lambda c: c.max())
+    return lax.fori_loop(0, 40, body, x)
+
+
+def nested(x):
+    """Loops in a loop: one that keeps its carries in registers, one of steps, one of unknown length, in a branch."""
+
+    def inner(j, c):
+        return c.at[j].set(c.sum() * 0.1)
+
+    def until(c):
+        return lax.while_loop(lambda c: c[0].max() > 0.1, lambda c: (c[0][::-1] * 0.5, c[1] + 1), (c, 0))[0]
+
+    def body(i, c):
+        c = lax.fori_loop(0, 3, inner, c) + 1
+        return lax.cond(c[0] > 1, until, lambda c: c[::-1] * 2, c)
+
+    return lax.fori_loop(0, 20, body, x)
+
+
 def steps(program: Program, kind: type) -> list:
     return [s for block in program.blocks for s in block if isinstance(s, kind)]
 
 
-@pytest.mark.parametrize("function", [summed, until, shared], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("function", [summed, until, shared, branched, nested], ids=lambda f: f.__name__)
 def test_one_function(function):
     x = np.random.RandomState(0).rand(6, 5).astype(np.float32)
     program = compiled(function, x if function is summed else x[0])
-    assert not steps(program, While)
+    assert not steps(program, While) and not steps(program, Case)
     named = {s.function for s in steps(program, Launch)}
     assert named == set(range(len(program.functions)))  # what only the loop calls is not there a second time
 

@@ -143,3 +143,30 @@ def test_small_kernels_in_turn(device: jax.Device, function, dtype: str) -> None
         pytest.skip("complex numbers have no order")
     x = start((40, 19), dtype) if dtype == "int8" else start((40, 19), dtype) / 2
     agree(function, np.asarray(x, jnp.dtype(dtype)))
+
+
+@pytest.mark.parametrize("width", [5, 40])
+def test_branches_in_a_loop_of_steps(device: jax.Device, width: int) -> None:
+    """Branches, with loops in them and in the branches of others; the number of a branch is too small, and too large."""
+
+    def until(c):
+        return lax.while_loop(lambda c: jnp.abs(c[0]).max() > 0.1, lambda c: (c[0][::-1] * 0.5, c[1] + 1), (c, 0))[0]
+
+    def body(i, c):
+        c = lax.cond(c[0] > c[1], lambda c: c * 0.5, lambda c: c[::-1] + 0.25, c)
+        which = lambda c: [c, c + 1, c[::-1] * 0.5, until(c)]  # noqa: E731
+        return lax.switch(i % 7 - 1, [lambda c, k=k: which(c)[k] for k in range(4)], c)
+
+    agree(lambda x: lax.fori_loop(0, 40, body, x), start((width,), "float32"))
+
+
+def test_loops_in_a_loop_of_steps(device: jax.Device) -> None:
+    def inner(j, c):
+        return c.at[j].set(c.sum() * 0.1)
+
+    def body(c, x):
+        c = lax.fori_loop(0, 3, inner, c + x)
+        c = lax.while_loop(lambda c: c.max() > 1, lambda c: c[::-1] * 0.5, c)
+        return lax.cond(c[0] > 0.1, lambda c: lax.fori_loop(0, 9, inner, c), lambda c: c[::-1] * 2, c), c.sum()
+
+    agree(lambda x: lax.scan(body, x[0], x), start((20, 12), "float32"))

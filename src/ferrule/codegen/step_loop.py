@@ -1,16 +1,18 @@
 """A loop whose body is a few small kernels, as one function: it calls them in turn, and LLVM inlines them.
 
 What an iteration costs the runtime (looking up pointers, jumping to each kernel) is several times what such kernels do.
-A loop qualifies when all its steps are launches that one thread does, and short copies.
+A loop qualifies when all its steps are launches that one thread does, short copies, branches between such steps, and
+loops that have become one function themselves: they are written into this one again.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from ferrule.codegen.kernel import Kernel
-from ferrule.program import Copy, Launch, Step
+from ferrule.program import Case, Copy, Launch, Step
 
 # Lines of LLVM text of all kernels of a loop, and bytes of a copy: beyond, an iteration takes long enough by itself.
 LINES, COPY_BYTES = 1500, 1024
@@ -18,94 +20,184 @@ INLINED = " nounwind alwaysinline {"
 _HEAD = re.compile(r"^define void @(\S+?)\((.*?)\) nounwind(?: noinline)? \{", re.MULTILINE)
 
 
-def qualifies(steps: Sequence[Step], kernels: Sequence[Kernel]) -> bool:
-    """May these steps, of the condition and the body, become one function?"""
-    lines = 0
+@dataclass
+class Loop:
+    """A loop's steps. `trips` is the number of iterations; negative: until the byte in slot `test` is zero after the
+    steps of `cond`."""
+
+    trips: int
+    cond: list[Step]
+    test: int
+    body: list[Step]
+
+
+@dataclass
+class Code:
+    """What steps refer to: functions by their numbers (of some it is known which loop they are), blocks likewise."""
+
+    kernels: Sequence[Kernel]
+    blocks: Mapping[int, Sequence[Step]]
+    loops: dict[int, Loop] = field(default_factory=dict)
+
+
+def qualifies(loop: Loop, code: Code) -> bool:
+    """May this loop become one function?"""
+    lines = _lines([*loop.cond, *loop.body], code)
+    return bool(loop.cond or loop.body) and lines is not None and lines <= LINES
+
+
+def _lines(steps: Sequence[Step], code: Code) -> int | None:
+    """Lines of LLVM text of the steps; None when there is one that cannot be part of a function."""
+    total = 0
     for step in steps:
-        if isinstance(step, Copy) and step.nbytes <= COPY_BYTES:
-            continue
-        if not isinstance(step, Launch) or step.grid > step.grain:
-            return False
-        kernel = kernels[step.function]
-        lines += kernel.text.count("\n")
-        if lines > LINES or INLINED in kernel.text or len(_HEAD.findall(kernel.text)) != 1:
-            return False
-    return bool(steps)
-
-
-def emit(
-    symbol: str, trips: int, cond: Sequence[Step], test: int, body: Sequence[Step], kernels: Sequence[Kernel]
-) -> tuple[Kernel, Launch]:
-    """The function, and the step that launches it (as function -1: the caller knows its number).
-
-    `trips` is the number of iterations; negative: until the byte in slot `test` is zero after the steps of `cond`.
-    """
-    slots: dict[int, str] = {}
-    texts: dict[int, str] = {}
-    entry: list[str] = []
-    declares: dict[str, str] = {}
-    constants: dict[str, str] = {}
-    written: dict[int, None] = {}
-
-    def pointer(slot: int) -> str:
-        if slot not in slots:
-            number = len(slots)
-            slots[slot] = f"%s{number}"
-            entry.append(f"  %q{number} = getelementptr ptr, ptr %p, i64 {number}")
-            entry.append(f"  %s{number} = load ptr, ptr %q{number}, align 8")
-        return slots[slot]
-
-    def call(step: Step, name: str) -> str:
+        lines: int | None = None
         if isinstance(step, Copy):
-            written[step.dst] = None
-            declares["llvm.memmove"] = "declare void @llvm.memmove.p0.p0.i64(ptr, ptr, i64, i1)"
-            to, source = pointer(step.dst), pointer(step.src)
-            return f"  call void @llvm.memmove.p0.p0.i64(ptr {to}, ptr {source}, i64 {step.nbytes}, i1 false)"
-        assert isinstance(step, Launch)
-        kernel = kernels[step.function]
-        if step.function not in texts:
-            inner = f"{symbol}.{kernel.symbol}"
-            texts[step.function] = _HEAD.sub(rf"define internal void @{inner}(\2){INLINED}", kernel.text)
-            declares.update(kernel.declares)
-            constants.update(kernel.globals)
-        written.update(dict.fromkeys(step.slots[len(step.slots) - step.writes :]))
-        pointers = [pointer(slot) for slot in step.slots]
-        entry.append(f"  %{name} = alloca [{max(1, len(pointers))} x ptr], align 8")
-        for i, found in enumerate(pointers):
-            entry.append(f"  %{name}.{i} = getelementptr ptr, ptr %{name}, i64 {i}")
-            entry.append(f"  store ptr {found}, ptr %{name}.{i}, align 8")
-        return f"  call void @{symbol}.{kernel.symbol}(ptr %{name}, i64 0, i64 {step.grid})"
+            lines = 1 if step.nbytes <= COPY_BYTES else None
+        elif isinstance(step, Case):
+            inside = [_lines(code.blocks[number], code) for number in step.branches]
+            lines = None if None in inside else sum(n for n in inside if n is not None)
+        elif isinstance(step, Launch) and step.function in code.loops:
+            inner = code.loops[step.function]
+            lines = _lines([*inner.cond, *inner.body], code)
+        elif isinstance(step, Launch) and step.grid <= step.grain:
+            text = code.kernels[step.function].text
+            lines = text.count("\n") if len(_HEAD.findall(text)) == 1 and INLINED not in text else None
+        if lines is None:
+            return None
+        total += lines
+        if total > LINES:
+            return total
+    return total
 
-    head = [call(step, f"c{i}") for i, step in enumerate(cond)] if trips < 0 else []
-    if trips < 0:
-        head += [f"  %go = load i8, ptr {pointer(test)}, align 1", "  %more = icmp ne i8 %go, 0"]
-    else:
-        head.append(f"  %more = icmp slt i64 %i, {trips}")
-    inside = [call(step, f"b{i}") for i, step in enumerate(body)]
+
+def emit(symbol: str, loop: Loop, code: Code) -> tuple[Kernel, Launch]:
+    """The function, and the step that launches it (as function -1: the caller knows its number)."""
+    writer = _Writer(symbol, code)
+    writer.loop(loop)
     lines = [
         f"define void @{symbol}(ptr %p, i64 %begin, i64 %end) nounwind {{",
         "entry:",
-        *entry,
-        "  br label %head",
-        "head:",
-        "  %i = phi i64 [0, %entry], [%next, %body]",
-        *head,
-        "  br i1 %more, label %body, label %exit",
-        "body:",
-        *inside,
-        "  %next = add nuw nsw i64 %i, 1",
-        "  br label %head",
-        "exit:",
+        *writer.entry,
+        "  br label %start",
+        "start:",
+        *writer.lines,
         "  ret void",
         "}",
     ]
-    used = [kernels[i] for i in texts]
     kernel = Kernel(
         symbol,
-        "\n".join([*texts.values(), *lines]) + "\n",
-        declares,
-        constants,
-        flops=max(trips, 1) * sum(k.flops for k in used),
-        bytes=max(trips, 1) * sum(k.bytes for k in used),
+        "\n".join([*writer.texts.values(), *lines]) + "\n",
+        writer.declares,
+        writer.constants,
+        flops=writer.flops,
+        bytes=writer.bytes,
     )
-    return kernel, Launch(-1, 1, 1, (*slots, *written), len(written))
+    return kernel, Launch(-1, 1, 1, (*writer.slots, *writer.written), len(writer.written))
+
+
+class _Writer:
+    """Writes steps into one function."""
+
+    def __init__(self, symbol: str, code: Code) -> None:
+        self.symbol, self.code = symbol, code
+        self.slots: dict[int, str] = {}
+        self.written: dict[int, None] = {}
+        self.texts: dict[int, str] = {}
+        self.entry: list[str] = []
+        self.lines: list[str] = []
+        self.block = "start"  # the label of what is written now
+        self.declares: dict[str, str] = {}
+        self.constants: dict[str, str] = {}
+        self.count = 0
+        self.flops = self.bytes = 0.0
+        self.times = 1  # how often the code that is written now runs, as far as that is known
+
+    def name(self) -> int:
+        self.count += 1
+        return self.count
+
+    def pointer(self, slot: int) -> str:
+        if slot not in self.slots:
+            number = len(self.slots)
+            self.slots[slot] = f"%s{number}"
+            self.entry.append(f"  %q{number} = getelementptr ptr, ptr %p, i64 {number}")
+            self.entry.append(f"  %s{number} = load ptr, ptr %q{number}, align 8")
+        return self.slots[slot]
+
+    def start(self, label: str) -> None:
+        self.lines.append(f"{label}:")
+        self.block = label
+
+    def steps(self, steps: Sequence[Step]) -> None:
+        for step in steps:
+            if isinstance(step, Copy):
+                self.copy(step)
+            elif isinstance(step, Case):
+                self.case(step)
+            else:
+                assert isinstance(step, Launch)
+                if step.function in self.code.loops:
+                    self.loop(self.code.loops[step.function])
+                else:
+                    self.launch(step)
+
+    def copy(self, step: Copy) -> None:
+        self.written[step.dst] = None
+        self.declares["llvm.memmove"] = "declare void @llvm.memmove.p0.p0.i64(ptr, ptr, i64, i1)"
+        to, source = self.pointer(step.dst), self.pointer(step.src)
+        self.lines.append(f"  call void @llvm.memmove.p0.p0.i64(ptr {to}, ptr {source}, i64 {step.nbytes}, i1 false)")
+
+    def launch(self, step: Launch) -> None:
+        kernel = self.code.kernels[step.function]
+        if step.function not in self.texts:
+            inner = f"{self.symbol}.{kernel.symbol}"
+            self.texts[step.function] = _HEAD.sub(rf"define internal void @{inner}(\2){INLINED}", kernel.text)
+            self.declares.update(kernel.declares)
+            self.constants.update(kernel.globals)
+        self.flops += self.times * kernel.flops
+        self.bytes += self.times * kernel.bytes
+        self.written.update(dict.fromkeys(step.slots[len(step.slots) - step.writes :]))
+        pointers, name = [self.pointer(slot) for slot in step.slots], f"c{self.name()}"
+        self.entry.append(f"  %{name} = alloca [{max(1, len(pointers))} x ptr], align 8")
+        for i, found in enumerate(pointers):
+            self.entry.append(f"  %{name}.{i} = getelementptr ptr, ptr %{name}, i64 {i}")
+            self.entry.append(f"  store ptr {found}, ptr %{name}.{i}, align 8")
+        self.lines.append(f"  call void @{self.symbol}.{kernel.symbol}(ptr %{name}, i64 0, i64 {step.grid})")
+
+    def case(self, step: Case) -> None:
+        number, pointer = self.name(), self.pointer(step.index)
+        kind = "i8" if step.is_bool else "i32"
+        # A number outside of the range chooses the last branch; of a truth value, branch 0 is that of true.
+        *others, last = [f"case{number}.{i}" for i in range(len(step.branches))]
+        default, chosen = (others[0], {0: last}) if step.is_bool else (last, dict(enumerate(others)))
+        cases = " ".join(f"{kind} {value}, label %{label}" for value, label in chosen.items())
+        self.lines.append(f"  %which{number} = load {kind}, ptr {pointer}, align 1")
+        self.lines.append(f"  switch {kind} %which{number}, label %{default} [{cases}]")
+        for label, block in zip([*others, last], step.branches, strict=True):
+            self.start(label)
+            self.steps(self.code.blocks[block])
+            self.lines.append(f"  br label %join{number}")
+        self.start(f"join{number}")
+
+    def loop(self, loop: Loop) -> None:
+        number, before, times = self.name(), self.block, self.times
+        head, body, out = f"head{number}", f"body{number}", f"exit{number}"
+        self.lines.append(f"  br label %{head}")
+        self.start(head)
+        at = len(self.lines)
+        self.lines.append("")
+        self.times *= max(loop.trips, 1)
+        if loop.trips < 0:
+            self.steps(loop.cond)
+            self.lines.append(f"  %go{number} = load i8, ptr {self.pointer(loop.test)}, align 1")
+            self.lines.append(f"  %more{number} = icmp ne i8 %go{number}, 0")
+        else:
+            self.lines.append(f"  %more{number} = icmp slt i64 %i{number}, {loop.trips}")
+        self.lines.append(f"  br i1 %more{number}, label %{body}, label %{out}")
+        self.start(body)
+        self.steps(loop.body)
+        self.lines.append(f"  %next{number} = add nuw nsw i64 %i{number}, 1")
+        self.lines.append(f"  br label %{head}")
+        self.lines[at] = f"  %i{number} = phi i64 [0, %{before}], [%next{number}, %{self.block}]"
+        self.start(out)
+        self.times = times

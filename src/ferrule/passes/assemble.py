@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -38,6 +39,8 @@ class _Assembler:
     work: Work = field(default_factory=Work)
     kernels: dict[str, tuple[int, Kernel]] = field(default_factory=dict)
     texts: list[Kernel] = field(default_factory=list)
+    loops: dict[int, step_loop.Loop] = field(default_factory=dict)  # by the function that each has become
+    inside: dict[int, list[Step]] = field(default_factory=dict)  # blocks that are parts of such functions
     comparators: dict[str, int] = field(default_factory=dict)
     hosted: list[Kernel] = field(default_factory=list)  # functions that run on the host of a device
 
@@ -80,13 +83,25 @@ class _Assembler:
     def native(self, step: While) -> Step:
         """The loop as one function, where its steps are small kernels."""
         cond, body = (self.program.blocks[number] for number in (step.cond, step.body))
-        if self.machine.grouped or not step_loop.qualifies([*cond, *body], self.texts):
+        loop = step_loop.Loop(step.trips, list(cond), step.predicate, list(body))
+        code = step_loop.Code(self.texts, {**dict(enumerate(self.program.blocks)), **self.inside}, self.loops)
+        if self.machine.grouped or not step_loop.qualifies(loop, code):
             return step
-        kernel, launch = step_loop.emit(f"k{len(self.texts)}_loop", step.trips, cond, step.predicate, body, self.texts)
+        kernel, launch = step_loop.emit(f"k{len(self.texts)}_loop", loop, code)
         self.texts.append(kernel)
+        self.loops[len(self.texts) - 1] = loop
+        self.take([*cond, *body])
         cond.clear()
         body.clear()
         return replace(launch, function=len(self.texts) - 1)
+
+    def take(self, steps: Sequence[Step]) -> None:
+        """Takes the branches of these steps out of the program: they are in a loop's function now."""
+        for number in (n for step in steps if isinstance(step, Case) for n in step.branches):
+            branch = self.program.blocks[number]
+            self.inside[number] = list(branch)
+            self.take(branch)
+            branch.clear()
 
     def slot(self, value: Value) -> int:
         return self.plan.slot_of[value]
