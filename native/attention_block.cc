@@ -1,0 +1,255 @@
+#include "attention_block.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "cpu_features.h"
+#include "gemm_blocked.h"
+
+namespace ferrule {
+
+const AttentionKernels& ChosenAttention() {
+#if defined(__x86_64__)
+  if (ChosenIsa() == Isa::kAvx512) return kAvx512Attention;
+  if (ChosenIsa() == Isa::kAvx2) return kAvx2Attention;
+#endif
+  return kBaselineAttention;
+}
+
+namespace {
+
+const MicroKernels<float>& Products() { return ChosenKernels().f32; }
+
+int64_t RoundUp(int64_t x, int64_t unit) { return (x + unit - 1) / unit * unit; }
+
+void LoadRow(const AttentionKernels& kernels, Element type, const char* from, int64_t stride, int64_t count,
+             float* to) {
+  if (type == Element::kF32 && stride == 1) {
+    std::memcpy(to, from, static_cast<size_t>(count) * sizeof(float));
+  } else if (type == Element::kBF16 && stride == 1) {
+    kernels.widen(reinterpret_cast<const uint16_t*>(from), count, to);
+  } else {
+    LoadElements(type, from, stride, count, to);
+  }
+}
+
+}  // namespace
+
+AttentionBlocks::AttentionBlocks(const AttentionShape& shape, void* const* operands, int64_t member)
+    : s_(shape),
+      operands_(operands),
+      member_(member),
+      product_(Products()),
+      kernels_(ChosenAttention()),
+      q_(shape.At(operands[0], shape.q, member)),
+      k_(shape.At(operands[1], shape.k, member)),
+      v_(shape.At(operands[2], shape.v, member)) {}
+
+int64_t AttentionBlocks::Padded(int64_t rows) {
+  int64_t lanes = Products().columns / 2, padded = RoundUp(rows, lanes);
+  // Tiles of few rows may reach past the last vector.
+  return padded % Products().rows % kFewRows == 0 ? padded : padded + lanes;
+}
+
+int64_t AttentionBlocks::PaddedWidth(int64_t width) { return RoundUp(width, Products().columns / 2); }
+
+void AttentionBlocks::PackRows(const char* from, const AttentionView& view, int64_t first, int64_t rows,
+                               int64_t columns, float scale, AlignedScratch& row, float* panels) const {
+  const int64_t width = product_.columns, size = SizeOf(view.type);
+  for (int64_t r = 0; r < rows; r += width) {
+    int64_t count = std::min(width, rows - r);
+    const char* at = from + (first + r) * view.row * size;
+    float* panel = panels + r * columns;
+    if (view.type == Element::kF32) {
+      product_.pack_columns(reinterpret_cast<const float*>(at), view.row, view.column, count, columns, panel);
+      continue;
+    }
+    float* copy = row.Get<float>(width * columns);
+    for (int64_t i = 0; i < count; ++i) {
+      LoadRow(kernels_, view.type, at + i * view.row * size, view.column, columns, copy + i * columns);
+    }
+    product_.pack_columns(copy, columns, 1, count, columns, panel);
+  }
+  if (scale != 1) kernels_.multiply(panels, RoundUp(rows, width) * columns, scale);
+}
+
+AttentionMatrix AttentionBlocks::Rows(const char* from, const AttentionView& view, int64_t first, int64_t count,
+                                      int64_t columns, AlignedScratch& copy) const {
+  const int64_t size = SizeOf(view.type);
+  const char* at = from + first * view.row * size;
+  if (view.type == Element::kF32) return {reinterpret_cast<const float*>(at), view.row, view.column};
+  float* to = copy.Get<float>(count * columns);
+  if (view.row == 1 && view.column != 1) {
+    for (int64_t j = 0; j < columns; ++j) {
+      LoadRow(kernels_, view.type, at + j * view.column * size, 1, count, to + j * count);
+    }
+    return {to, 1, count};
+  }
+  for (int64_t i = 0; i < count; ++i) {
+    LoadRow(kernels_, view.type, at + i * view.row * size, view.column, columns, to + i * columns);
+  }
+  return {to, columns, 1};
+}
+
+AttentionMatrix AttentionBlocks::WholeRows(const char* from, const AttentionView& view, int64_t first, int64_t count,
+                                           int64_t columns, AlignedScratch& copy) const {
+  const int64_t size = SizeOf(view.type), padded = PaddedWidth(columns);
+  const char* at = from + first * view.row * size;
+  if (view.type == Element::kF32 && view.column == 1 && padded == columns) {
+    return {reinterpret_cast<const float*>(at), view.row, 1};
+  }
+  float* to = copy.Get<float>(count * padded);
+  for (int64_t i = 0; i < count; ++i) {
+    LoadRow(kernels_, view.type, at + i * view.row * size, view.column, columns, to + i * padded);
+    std::fill(to + i * padded + columns, to + (i + 1) * padded, 0.0f);
+  }
+  return {to, padded, 1};
+}
+
+void AttentionBlocks::Product(const AttentionMatrix& a, int64_t keys, int64_t depth, const float* panels, int64_t rows,
+                              float* s, int64_t ld, AlignedScratch& edge) const {
+  const int64_t mr = product_.rows, nr = product_.columns;
+  const int64_t whole = keys / mr * mr;
+  // The last keys, fewer than a tile has: copied, with zeros behind.
+  float* last = nullptr;
+  if (int64_t rest = (keys - whole) % kFewRows; rest > 0) {
+    last = edge.Get<float>(kFewRows * depth);
+    std::fill(last, last + kFewRows * depth, 0.0f);
+    for (int64_t i = 0; i < rest; ++i) {
+      const float* from = a.data + (keys - rest + i) * a.row;
+      for (int64_t p = 0; p < depth; ++p) last[i * depth + p] = from[p * a.column];
+    }
+  }
+  for (int64_t r = 0; r < rows; r += nr) {
+    const float* panel = panels + r * depth;
+    int half = rows - r <= nr / 2;
+    int64_t i = 0;
+    for (; i < whole; i += mr) {
+      product_.tile[kStridedRows][half](depth, a.data + i * a.row, a.row, a.column, panel, nr, s + i * ld + r, ld,
+                                        false);
+    }
+    for (; i + kFewRows <= keys; i += kFewRows) {
+      product_.tile[kFewStridedRows][half](depth, a.data + i * a.row, a.row, a.column, panel, nr, s + i * ld + r, ld,
+                                           false);
+    }
+    if (i < keys) product_.tile[kFewStridedRows][half](depth, last, depth, 1, panel, nr, s + i * ld + r, ld, false);
+  }
+}
+
+void AttentionBlocks::Accumulate(const float* a, int64_t a_row, int64_t a_k, int64_t rows, int64_t depth,
+                                 const AttentionMatrix& b, int64_t width, float* c, int64_t c_row, bool add) const {
+  const int64_t mr = product_.rows, nr = product_.columns;
+  for (int64_t j = 0; j < width; j += nr) {
+    int half = width - j <= nr / 2;
+    const float* right = b.data + j;
+    int64_t i = 0;
+    for (; i + mr <= rows; i += mr) {
+      product_.tile[kStridedRows][half](depth, a + i * a_row, a_row, a_k, right, b.row, c + i * c_row + j, c_row, add);
+    }
+    for (; i < rows; i += kFewRows) {
+      product_.tile[kFewStridedRows][half](depth, a + i * a_row, a_row, a_k, right, b.row, c + i * c_row + j, c_row,
+                                           add);
+    }
+  }
+}
+
+void AttentionBlocks::Apply(float* s, int64_t ld, int64_t key, int64_t keys, int64_t row, int64_t rows,
+                            AlignedScratch& tile) const {
+  for (const AttentionStep& step : s_.steps) {
+    switch (step.kind) {
+      case AttentionStep::kScale:
+        for (int64_t i = 0; i < keys; ++i) kernels_.multiply(s + i * ld, rows, step.value);
+        break;
+      case AttentionStep::kAdd:
+        Add(step, s_.At(operands_[step.operand], step.view, member_), s, ld, key, keys, row, rows, tile);
+        break;
+      case AttentionStep::kChoose:
+        Choose(step, s_.At(operands_[step.operand], step.view, member_), s, ld, key, keys, row, rows, tile);
+        break;
+      case AttentionStep::kBand:
+        Band(step, s, ld, key, keys, row, rows);
+        break;
+    }
+  }
+}
+
+void AttentionBlocks::Band(const AttentionStep& step, float* s, int64_t ld, int64_t key, int64_t keys, int64_t row,
+                           int64_t rows) {
+  if (key + keys - 1 - row <= step.high && key - (row + rows - 1) >= step.low) return;
+  for (int64_t i = 0; i < keys; ++i) {
+    // kept: key - high <= row <= key - low
+    int64_t begin = std::clamp<int64_t>(key + i - step.high - row, 0, rows);
+    int64_t end = std::clamp<int64_t>(key + i - step.low - row + 1, begin, rows);
+    std::fill(s + i * ld, s + i * ld + begin, step.value);
+    std::fill(s + i * ld + end, s + i * ld + rows, step.value);
+  }
+}
+
+void AttentionBlocks::Choose(const AttentionStep& step, const char* mask, float* s, int64_t ld, int64_t key,
+                             int64_t keys, int64_t row, int64_t rows, AlignedScratch& tile) const {
+  const AttentionView& view = step.view;
+  const auto* from = reinterpret_cast<const uint8_t*>(mask) + row * view.row + key * view.column;
+  if (view.row == 0) {
+    for (int64_t i = 0; i < keys; ++i) {
+      if ((from[i * view.column] != 0) == (step.drop != 0)) std::fill(s + i * ld, s + i * ld + rows, step.value);
+    }
+    return;
+  }
+  const int64_t lanes = product_.columns / 2, padded = RoundUp(rows, lanes);
+  uint8_t* bytes = tile.Get<uint8_t>(padded * keys);
+  if (rows < padded) std::fill(bytes, bytes + padded * keys, uint8_t{0});
+  if (view.column == 0) {
+    for (int64_t r = 0; r < rows; ++r) bytes[r] = from[r * view.row] != 0;
+    return kernels_.choose(s, ld, keys, padded, bytes, 0, step.drop, step.value);
+  }
+  if (view.row == 1) {
+    for (int64_t i = 0; i < keys; ++i)
+      std::memcpy(bytes + i * padded, from + i * view.column, static_cast<size_t>(rows));
+  } else {
+    for (int64_t r = 0; r < rows; ++r) {
+      const uint8_t* line = from + r * view.row;
+      for (int64_t i = 0; i < keys; ++i) bytes[i * padded + r] = line[i * view.column];
+    }
+  }
+  kernels_.choose(s, ld, keys, padded, bytes, padded, step.drop, step.value);
+}
+
+void AttentionBlocks::Add(const AttentionStep& step, const char* bias, float* s, int64_t ld, int64_t key, int64_t keys,
+                          int64_t row, int64_t rows, AlignedScratch& tile) const {
+  const AttentionView& view = step.view;
+  const int64_t lanes = product_.columns / 2, padded = RoundUp(rows, lanes), size = SizeOf(view.type);
+  const char* from = bias + (row * view.row + key * view.column) * size;
+  float* sums = tile.Get<float>(padded * std::max<int64_t>(keys, 1) + padded + product_.columns * keys);
+  if (view.row == 0) {
+    LoadElements(view.type, from, view.column, keys, sums);
+    float* line = sums + keys;
+    for (int64_t i = 0; i < keys; ++i) {
+      std::fill(line, line + padded, sums[i]);
+      kernels_.add(s + i * ld, ld, 1, padded, line, 0);
+    }
+    return;
+  }
+  if (view.column == 0) {
+    std::fill(sums, sums + padded, 0.0f);
+    LoadElements(view.type, from, view.row, rows, sums);
+    return kernels_.add(s, ld, keys, padded, sums, 0);
+  }
+  if (view.type == Element::kF32) {
+    for (int64_t r = 0; r < rows; r += product_.columns) {
+      int64_t count = std::min<int64_t>(product_.columns, rows - r);
+      product_.pack_columns(reinterpret_cast<const float*>(from) + r * view.row, view.row, view.column, count, keys,
+                            sums);
+      kernels_.add(s + r, ld, keys, RoundUp(count, lanes), sums, product_.columns);
+    }
+    return;
+  }
+  float* line = sums + padded * keys;
+  if (rows < padded) std::fill(sums, sums + padded * keys, 0.0f);
+  for (int64_t r = 0; r < rows; ++r) {
+    LoadElements(view.type, from + r * view.row * size, view.column, keys, line);
+    for (int64_t i = 0; i < keys; ++i) sums[i * padded + r] = line[i];
+  }
+  kernels_.add(s, ld, keys, padded, sums, padded);
+}
+
+}  // namespace ferrule

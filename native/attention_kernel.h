@@ -1,0 +1,184 @@
+// Attention's innermost loops beside the two products, written once with vector types and compiled for several
+// instruction sets as gemm_kernel.h is: nothing of the standard library may be instantiated here.
+#include "attention_tables.h"
+
+namespace ferrule {
+namespace FERRULE_ISA {
+
+constexpr int kLanes = FERRULE_VECTOR_BYTES / 4;
+typedef float Floats __attribute__((vector_size(FERRULE_VECTOR_BYTES), may_alias, aligned(4)));
+typedef float Aligned __attribute__((vector_size(FERRULE_VECTOR_BYTES)));
+typedef int32_t Ints __attribute__((vector_size(FERRULE_VECTOR_BYTES)));
+typedef uint8_t Bytes __attribute__((vector_size(kLanes), may_alias, aligned(1)));
+
+inline Aligned Load(const float* p) { return *reinterpret_cast<const Floats*>(p); }
+inline void Store(float* p, Aligned x) { *reinterpret_cast<Floats*>(p) = x; }
+inline Aligned Splat(float x) { return Aligned{} + x; }
+inline Aligned Larger(Aligned a, Aligned b) { return a > b ? a : b; }  // b where a is NaN
+constexpr float kInfinity = __builtin_inff();
+
+// exp of what is at most 0, to 0.6 units in the last place; 0 where the result is not a normal number. NaN stays NaN.
+inline Aligned ExpNegative(Aligned x) {
+  constexpr float kLog2E = 1.44269504f, kRounder = 12582912.0f;        // 1.5 * 2^23: the sum's last bits are an integer
+  constexpr float kLn2High = 0x1.62e4p-1f, kLn2Low = 0x1.7f7d1cp-20f;  // the high part times n is exact
+  Aligned rounded = x * kLog2E + kRounder;
+  Aligned n = rounded - kRounder;
+  Aligned r = (x - n * kLn2High) - n * kLn2Low;
+  Aligned p = Splat(0x1.6a23e8p-10f);
+  p = p * r + 0x1.123a2p-7f;
+  p = p * r + 0x1.5558f2p-5f;
+  p = p * r + 0x1.555492p-3f;
+  p = p * r + 0x1.fffffcp-2f;
+  p = p * (r * r) + r + 1.0f;
+  Ints scale = (reinterpret_cast<Ints>(rounded) + (127 - 0x4b400000)) << 23;
+  return x < Splat(-87.33f) ? Aligned{} : p * reinterpret_cast<Aligned>(scale);
+}
+
+// A row whose maximum is -infinity has seen no key; its terms are 0, and stay so when a later maximum comes.
+inline Aligned Subtrahend(Aligned m) { return m == Splat(-kInfinity) ? Aligned{} : m; }
+
+inline bool Softmax(float* s, int64_t ld, int64_t keys, int64_t rows, float* m, float* l, float* factor) {
+  Ints other = {};
+  for (int64_t r = 0; r < rows; r += kLanes) {
+    Aligned before = Load(m + r), most0 = before, most1 = before, most2 = before, most3 = before;
+    const float* from = s + r;
+    int64_t k = 0;
+    for (; k + 4 <= keys; k += 4, from += 4 * ld) {
+      most0 = Larger(Load(from), most0);
+      most1 = Larger(Load(from + ld), most1);
+      most2 = Larger(Load(from + 2 * ld), most2);
+      most3 = Larger(Load(from + 3 * ld), most3);
+    }
+    for (; k < keys; ++k, from += ld) most0 = Larger(Load(from), most0);
+    Aligned most = Larger(Larger(most0, most1), Larger(most2, most3));
+    Aligned less = Subtrahend(most);
+    Aligned sum0 = {}, sum1 = {};
+    float* to = s + r;
+    for (k = 0; k + 2 <= keys; k += 2, to += 2 * ld) {
+      Aligned e0 = ExpNegative(Load(to) - less), e1 = ExpNegative(Load(to + ld) - less);
+      Store(to, e0);
+      Store(to + ld, e1);
+      sum0 += e0;
+      sum1 += e1;
+    }
+    if (k < keys) {
+      Aligned e = ExpNegative(Load(to) - less);
+      Store(to, e);
+      sum0 += e;
+    }
+    Aligned scale = ExpNegative(before - less);
+    Store(m + r, most);
+    Store(l + r, Load(l + r) * scale + (sum0 + sum1));
+    Store(factor + r, scale);
+    other |= scale != Splat(1.0f);
+  }
+  int32_t any = 0;
+  for (int i = 0; i < kLanes; ++i) any |= other[i];
+  return any != 0;
+}
+
+inline float SoftmaxRow(float* s, int64_t keys, float* m, float* l) {
+  float before = *m, most = before;
+  Aligned most0 = Splat(before), most1 = most0;
+  int64_t k = 0;
+  for (; k + 2 * kLanes <= keys; k += 2 * kLanes) {
+    most0 = Larger(Load(s + k), most0);
+    most1 = Larger(Load(s + k + kLanes), most1);
+  }
+  most0 = Larger(most0, most1);
+  for (int i = 0; i < kLanes; ++i) most = most0[i] > most ? most0[i] : most;
+  for (int64_t i = k; i < keys; ++i) most = s[i] > most ? s[i] : most;
+  Aligned less = Subtrahend(Splat(most)), sums = {};
+  for (k = 0; k + kLanes <= keys; k += kLanes) {
+    Aligned e = ExpNegative(Load(s + k) - less);
+    Store(s + k, e);
+    sums += e;
+  }
+  if (k < keys) {
+    Aligned tail = Splat(-kInfinity);
+    for (int64_t i = k; i < keys; ++i) tail[i - k] = s[i];
+    tail = ExpNegative(tail - less);
+    for (int64_t i = k; i < keys; ++i) s[i] = tail[i - k];
+    sums += tail;
+  }
+  float sum = 0;
+  for (int i = 0; i < kLanes; ++i) sum += sums[i];
+  float scale = ExpNegative(Splat(before) - less)[0];
+  *m = most;
+  *l = *l * scale + sum;
+  return scale;
+}
+
+inline void Scale(float* o, int64_t ld, int64_t rows, int64_t width, const float* factor) {
+  for (int64_t r = 0; r < rows; ++r) {
+    Aligned f = Splat(factor[r]);
+    for (int64_t d = 0; d < width; d += kLanes) Store(o + r * ld + d, Load(o + r * ld + d) * f);
+  }
+}
+
+inline void Choose(float* s, int64_t ld, int64_t keys, int64_t rows, const uint8_t* mask, int64_t mask_ld, uint8_t drop,
+                   float value) {
+  for (int64_t k = 0; k < keys; ++k) {
+    for (int64_t r = 0; r < rows; r += kLanes) {
+      Bytes bytes = *reinterpret_cast<const Bytes*>(mask + k * mask_ld + r);
+      Ints keep = __builtin_convertvector(bytes, Ints) != static_cast<int32_t>(drop);
+      Store(s + k * ld + r, keep ? Load(s + k * ld + r) : Splat(value));
+    }
+  }
+}
+
+inline void Add(float* s, int64_t ld, int64_t keys, int64_t rows, const float* b, int64_t b_ld) {
+  for (int64_t k = 0; k < keys; ++k) {
+    for (int64_t r = 0; r < rows; r += kLanes) Store(s + k * ld + r, Load(s + k * ld + r) + Load(b + k * b_ld + r));
+  }
+}
+
+inline void Gradient(float* s, float* g, int64_t ld, int64_t keys, int64_t rows, const float* m, const float* r,
+                     const float* d) {
+  for (int64_t i = 0; i < rows; i += kLanes) {
+    Aligned less = Subtrahend(Load(m + i)), by = Load(r + i), mean = Load(d + i);
+    for (int64_t k = 0; k < keys; ++k) {
+      float* at = s + k * ld + i;
+      Aligned p = ExpNegative(Load(at) - less) * by;
+      Store(at, p);
+      Store(g + k * ld + i, p * (Load(g + k * ld + i) - mean));
+    }
+  }
+}
+
+inline bool Finite(const float* x, int64_t count) {
+  Aligned sums = {};
+  int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) sums += Load(x + i) * 0.0f;
+  float sum = 0;
+  for (int j = 0; j < kLanes; ++j) sum += sums[j];
+  for (; i < count; ++i) sum += x[i] * 0.0f;
+  return sum == 0;
+}
+
+inline void Widen(const uint16_t* from, int64_t count, float* to) {
+  typedef uint16_t Halves __attribute__((vector_size(2 * kLanes), may_alias, aligned(2)));
+  typedef uint32_t Words __attribute__((vector_size(FERRULE_VECTOR_BYTES)));
+  int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    Words words = __builtin_convertvector(*reinterpret_cast<const Halves*>(from + i), Words);
+    Store(to + i, reinterpret_cast<Aligned>(words << 16));
+  }
+  for (; i < count; ++i) {
+    uint32_t bits = static_cast<uint32_t>(from[i]) << 16;
+    __builtin_memcpy(to + i, &bits, 4);
+  }
+}
+
+inline void MultiplyBy(float* x, int64_t count, float y) {
+  int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) Store(x + i, Load(x + i) * y);
+  for (; i < count; ++i) x[i] *= y;
+}
+
+constexpr AttentionKernels Attention() {
+  return {&Softmax, &SoftmaxRow, &Scale, &Choose, &Add, &Gradient, &Finite, &Widen, &MultiplyBy};
+}
+
+}  // namespace FERRULE_ISA
+}  // namespace ferrule
