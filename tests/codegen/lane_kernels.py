@@ -9,6 +9,7 @@ from typing import Any
 import llvmlite.binding as llvm
 import numpy as np
 
+from ferrule.codegen.dialect import Dialect, dialect_of
 from ferrule.codegen.llvm import Builder, V, i64
 from ferrule.codegen.scalar import Lane, Scalars
 from ferrule.ir import Op, Tensor, Value
@@ -20,9 +21,16 @@ Formula = Callable[..., Lane]
 _engines: list[Any] = []
 
 
-def compile_lanes(formula: Formula, inputs: Sequence[DType], output: DType, width: int, f16: bool = True) -> Callable:
+def compile_lanes(
+    formula: Formula,
+    inputs: Sequence[DType],
+    output: DType,
+    width: int,
+    f16: bool = True,
+    dialect: Dialect | None = None,
+) -> Callable:
     """`formula(s, *operands)` as a function of arrays; the arrays' size must be a multiple of the width."""
-    b = Builder("kernel", "void", ["ptr"] * (len(inputs) + 1) + ["i64"])
+    b = Builder("kernel", "void", ["ptr"] * (len(inputs) + 1) + ["i64"], dialect=dialect or dialect_of(host()))
     s = Scalars(b, width, f16 and host().converts_f16)
 
     def body(i: V, carried: list[V]) -> list[V]:
@@ -65,12 +73,12 @@ def op_of(name: str, inputs: Sequence[DType], output: DType, attrs: dict[str, An
     return Op(name, [Value(Tensor((), d)) for d in inputs], [Tensor((), output)], attrs)
 
 
-def compile_op(op: Op, width: int, f16: bool = True) -> Callable:
+def compile_op(op: Op, width: int, f16: bool = True, dialect: Dialect | None = None) -> Callable:
     """The element rule of an op as a function of arrays."""
     rule = OPS[op.name].element
     assert rule is not None
     inputs = [v.dtype for v in op.operands]
-    return compile_lanes(lambda s, *xs: rule(s, op, *xs), inputs, op.result.dtype, width, f16)
+    return compile_lanes(lambda s, *xs: rule(s, op, *xs), inputs, op.result.dtype, width, f16, dialect)
 
 
 def evaluate(op: Op, *arrays: np.ndarray) -> np.ndarray:

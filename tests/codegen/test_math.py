@@ -10,8 +10,10 @@ from lane_kernels import compile_op, op_of
 from scipy import special
 
 import ferrule.ops  # noqa: F401
+from ferrule.codegen.dialect import FUSED, HOST, Dialect, dialect_of
 from ferrule.ir import types
 from ferrule.ir.types import DType
+from ferrule.targets.cpu import host
 
 Reference = Callable[..., np.ndarray]
 # Function → (reference on a wider type, largest error in ulp for f32, for f64 or None where it is the C library's).
@@ -100,6 +102,21 @@ def test_f32(name: str) -> None:
     assert np.array_equal(wide, one, equal_nan=True) and np.array_equal(wide, eight, equal_nan=True)
 
 
+@pytest.mark.parametrize("dialect", [HOST, FUSED], ids=["plain", "fused"])
+@pytest.mark.parametrize("name", ["exponential", "exp2", "logistic", "rsqrt", "tanh"])
+def test_f32_of_other_processors(name: str, dialect: Dialect) -> None:
+    """Formulas that use what this processor has are as accurate where it is missing."""
+    reference, limit, _ = UNARY[name]
+    x = samples(types.f32)
+    op = op_of(name, [types.f32], types.f32)
+    got = compile_op(op, 16, dialect=dialect)(x)
+    with np.errstate(all="ignore"):
+        assert ulps(got, reference(x.astype(np.float64)), types.f32).max() <= limit
+    for width in (1, 2, 8, 32):  # one register, parts of one and several
+        here = compile_op(op, width)(x[: len(x) // 32 * 32])
+        assert np.array_equal(here, compile_op(op, 16)(x[: len(x) // 32 * 32]), equal_nan=True)
+
+
 @pytest.mark.parametrize("name", [n for n, (_, _, limit) in UNARY.items() if limit])
 @pytest.mark.skipif(np.finfo(np.longdouble).nmant < 60, reason="needs a long double that is wider than double")
 def test_f64(name: str) -> None:
@@ -144,6 +161,28 @@ def test_narrow(name: str, d: DType) -> None:
     assert np.count_nonzero(~same) <= 40, np.count_nonzero(~same)
     neighbours = np.abs(got.view(np.int16).astype(int) - rounded.view(np.int16).astype(int)) <= 1
     assert (same | neighbours).all()
+
+
+@pytest.mark.parametrize("dialect", [HOST, FUSED, dialect_of(host())], ids=["plain", "fused", "host"])
+@pytest.mark.parametrize("name", [n for n in UNARY if n not in ("exp2", "bessel_i1e")] + ["digamma", "lgamma"])
+def test_nans_of_bf16_stay(name: str, dialect: Dialect) -> None:
+    """Rounding to bf16 does not look for NaNs in what was computed from bf16 values."""
+    bits = np.arange(1 << 16, dtype=np.uint16)
+    nans = bits[(bits & 0x7FFF) > 0x7F80][:240]
+    nans = np.concatenate([nans, nans | 0x8000, [0x7FFF, 0xFFFF, 0x7F81, 0xFF81] * 4]).astype(np.uint16)
+    got = compile_op(op_of(name, [types.bf16], types.bf16), 16, dialect=dialect)(nans.view(types.bf16.numpy))
+    assert np.isnan(got.astype(np.float32)).all()
+
+
+@pytest.mark.parametrize("name", ["add", "subtract", "multiply", "divide"])
+def test_nans_of_bf16_arithmetic(name: str) -> None:
+    codes = [0x7FFF, 0xFFFF, 0x7F81, 0xFFC1, 0x7F80, 0xFF80, 0, 0x8000, 1, 0x7F7F, 0xFF7F, 0x0080, 0x3F80, 0xC000]
+    x, y = (v.ravel() for v in np.meshgrid(codes, codes))
+    x, y = (np.resize(v.astype(np.uint16), 208).view(types.bf16.numpy) for v in (x, y))
+    got = compile_op(op_of(name, [types.bf16] * 2, types.bf16), 16)(x, y)
+    with np.errstate(all="ignore"):
+        want = getattr(np, name)(x.astype(np.float32), y.astype(np.float32)).astype(types.bf16.numpy)
+    assert np.array_equal(got.astype(np.float32), want.astype(np.float32), equal_nan=True)
 
 
 def test_sine_of_huge_angles() -> None:

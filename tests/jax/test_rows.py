@@ -70,18 +70,20 @@ def test_narrow(device: jax.Device, dtype: str, function) -> None:
     agree(function, x, 0.06 if dtype == "bfloat16" else 0.01)
 
 
-def test_nan_and_infinity_stay_in_their_row(device: jax.Device) -> None:
-    x = np.random.RandomState(2).uniform(-2, 2, (40, 150)).astype(np.float32)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_nan_and_infinity_stay_in_their_row(device: jax.Device, dtype: str) -> None:
+    x = np.random.RandomState(2).uniform(-2, 2, (40, 150)).astype(jnp.dtype(dtype))
     x[3, 7], x[5, 149], x[8, 0] = np.nan, np.inf, -np.inf
-    got = np.asarray(jax.jit(softmax)(x))
+    got = np.asarray(jax.jit(softmax)(x)).astype(np.float32)
     assert np.isnan(got[[3, 5]]).all() and got[8, 0] == 0
     assert np.isfinite(np.delete(got, [3, 5], 0)).all()
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 @pytest.mark.parametrize("function", [softmax, layer_norm, with_residual], ids=lambda f: f.__name__)
-def test_donated(device: jax.Device, function) -> None:
+def test_donated(device: jax.Device, dtype: str, function) -> None:
     """The result lies in the operand's memory, or a copy is made: right either way."""
-    x = np.random.RandomState(3).uniform(-2, 2, (64, 300)).astype(np.float32)
+    x = np.random.RandomState(3).uniform(-2, 2, (64, 300)).astype(jnp.dtype(dtype))
     want = np.asarray(jax.jit(function)(x))
     got = jax.jit(function, donate_argnums=0)(jnp.array(x))
     np.testing.assert_array_equal(np.asarray(got), want)

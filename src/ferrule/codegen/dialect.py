@@ -28,6 +28,8 @@ class Dialect:
 
     # Do loops of known length test at the bottom? (Compilers that make vectors of work-items want that.)
     bottom_tested = False
+    # Is a NaN that arithmetic gives an operand's, or one whose fraction is its first bit alone?
+    hands_nans_on = True
     # Do conversions of floats that are out of range, or NaN, saturate as LLVM says?
     saturates = True
 
@@ -39,6 +41,20 @@ class Dialect:
         """The larger or smaller of two floats; NaN if either is NaN, and -0 is below +0."""
         return x.intrinsic("maximum" if larger else "minimum", y)
 
+    def scale(self, x: Num, n: Num, whole: Num) -> Num:
+        """x · 2ⁿ in one rounding, x within [½, 2], where 2ⁿ itself may be infinite or denormal.
+
+        `n` is an integer held as a float, `whole` the same as an integer.
+        """
+        from ferrule.codegen.math_wide import power_of_two
+
+        half = whole >> 1
+        return x * power_of_two(half) * power_of_two(whole - half)
+
+    def rsqrt(self, x: Num) -> Num:
+        """1 / √x of an f32 through f64: right to half an ulp."""
+        return (1.0 / x.f64().intrinsic("sqrt")).f32()
+
     def function(self, name: str, *xs: Num) -> Num:
         """A function of the math library, by its C name for double."""
         from ferrule.codegen.libm import c_function
@@ -46,9 +62,22 @@ class Dialect:
         return c_function(name, *xs)
 
 
+class FusedDialect(Dialect):
+    """A host processor that multiplies and adds in one instruction, with one rounding."""
+
+    def rsqrt(self, x: Num) -> Num:
+        """In f32: the quotient and one step of Newton, with the residual 1 - x y² in two parts."""
+        y = 1.0 / x.intrinsic("sqrt")
+        root = x * y
+        error = (-root).intrinsic("fma", y, 1.0) - x.intrinsic("fma", y, -root) * y
+        # NaN at zero and infinity, where the quotient is the answer.
+        return error.is_nan().where(y, (y * 0.5).fma(error, y))
+
+
 class GroupDialect(Dialect, ABC):
     """What the schedules of devices need besides: the names of a work-item, and ways to work together."""
 
+    hands_nans_on = False  # SPIR-V does not say
     # How LLVM spells that an atomic operation concerns one device.
     device_scope = ""
 
@@ -88,7 +117,7 @@ def _size(type: str) -> int:
     return {"float": 4, "double": 8, "half": 2}.get(type) or int(type[1:]) // 8
 
 
-HOST = Dialect()
+HOST, FUSED = Dialect(), FusedDialect()
 
 
 def dialect_of(machine: Machine) -> Dialect:
@@ -97,4 +126,8 @@ def dialect_of(machine: Machine) -> Dialect:
         from ferrule.codegen.spirv import SpirV
 
         return SpirV(machine.has_f64)
-    return HOST
+    if machine.vector_bytes == 64 and machine.triple.startswith("x86_64"):
+        from ferrule.codegen.avx512 import AVX512
+
+        return AVX512
+    return FUSED if "+fma" in machine.features or machine.triple.startswith("aarch64") else HOST

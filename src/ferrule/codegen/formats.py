@@ -117,8 +117,14 @@ def encode(dtype: DType, x: Num) -> Num:
     return (code | sign).cast("trunc", storage)
 
 
-def round_bf16(x: Num) -> Num:
-    """The nearest bf16 value, as f32."""
+def round_bf16(x: Num, of_bf16: bool = False) -> Num:
+    """The nearest bf16 value, as f32.
+
+    `of_bf16`: computed from bf16 values by float operations, so that a NaN is one operand's or the processor's own. The
+    low bits of both are zeros, and rounding leaves it alone; another NaN could become an infinity or a number.
+    """
     bits = x.raw()
     rounded = (bits + 0x7FFF + (bits.lshr(16) & 1)) & 0xFFFF0000
+    if of_bf16:
+        return rounded.as_float()
     return x.is_nan().where(bits & 0xFFFF0000 | 0x400000, rounded).as_float()

@@ -3,6 +3,7 @@
 loop      every result has one shape; each element is computed by its expression (loop.py)
 update    the result lies in operand 0's memory; only the updated elements are written (update.py)
 rows      reductions along rows are done before the elements of a row (row_loop.py)
+product   a small matrix product is computed in tiles before what follows elementwise (small_products.py)
 scan      a cumulative sum, product, maximum or minimum runs along its dimension once (scan.py)
 radix     on devices, a pass of a radix sort (radix.py)
 
@@ -19,7 +20,8 @@ from math import prod
 
 import numpy as np
 
-from ferrule.codegen import groups, loop, radix, row_loop, scan, update
+from ferrule.codegen import groups, loop, radix, row_loop, scan, small_products, update
+from ferrule.codegen.dialect import dialect_of
 from ferrule.codegen.emitter import Family
 from ferrule.codegen.llvm import Builder, V
 from ferrule.ir import Block, Op, Value, tensor
@@ -62,7 +64,8 @@ def emit_kernel(block: Block, symbol: str, machine: Machine) -> Kernel:
     family, outputs = _start(block.args, block.results, symbol, machine)
     begin, end = family.b.args[1], family.b.args[2]
     flops, nbytes = work(block)
-    schedule = row_loop.emit if row_loop.plan(block) else schedule_of(block)
+    special = next((s for s in (row_loop, small_products) if s.plan(block)), None)
+    schedule = special.emit if special else schedule_of(block)
     grid, grain = schedule(family, block, outputs, begin, end, max(flops / 8, nbytes / 10))
     b = family.b
     text = b.finish()
@@ -82,7 +85,7 @@ def emit_comparator(block: Block, symbol: str, machine: Machine) -> Kernel:
 
 
 def _start(args: list[Value], results: list[Value], symbol: str, machine: Machine) -> tuple[Family, list[V]]:
-    b = Builder(symbol, "void", ["ptr", "i64", "i64"])
+    b = Builder(symbol, "void", ["ptr", "i64", "i64"], dialect=dialect_of(machine))
     pointers = []
     for i in range(len(args) + len(results)):
         place = b.offset(b.args[0], "ptr", V("i64", str(i)))

@@ -33,7 +33,7 @@ def unary(name: str, s: Scalars, dtype: DType, x: Lane) -> Lane:
     """The function StableHLO calls `name` of one operand."""
     if not isinstance(x, V):
         return complexes.pair(math_complex.apply(name, complexes.nums(s, x)))
-    return s.round(dtype, _formula(name, dtype, s.b.dialect.has_f64)(s.num(x)).v)
+    return s.round(dtype, _formula(name, dtype, s.b.dialect.has_f64)(s.num(x)).v, of_same=True)
 
 
 def binary(name: str, s: Scalars, dtype: DType, x: Lane, y: Lane) -> Lane:

@@ -57,42 +57,37 @@ _ANGLE_LIMIT = 1e6
 Formula = Callable[..., Num]
 
 
-def _exp_parts(x: Num) -> tuple[Num, Num]:
-    """(eʳ - 1, n) with x = n ln 2 + r, n as an i32."""
+def _exp_parts(x: Num) -> tuple[Num, Num, Num]:
+    """(eʳ - 1, n, n as an i32) with x = n ln 2 + r."""
     # Adding 1.5 · 2²³ rounds to an integer and leaves it in the low bits.
     shifted = x.fma(wide.LOG2_E, 12582912.0)
     n = shifted - 12582912.0
     r = n.fma(-_LN2_LOW, n.fma(-_LN2_HIGH, x))
-    return (r * r).fma(r.poly(_EXP), r), shifted.raw() - 0x4B400000
+    return (r * r).fma(r.poly(_EXP), r), n, shifted.raw() - 0x4B400000
 
 
 def exp(x: Num) -> Num:
-    tail, n = _exp_parts(limit(x, -104.0, 89.0))
-    # In two steps: 2ⁿ itself may be infinite or denormal where the result is not.
-    half = n >> 1
-    first = power_of_two(half)
-    return first.fma(tail, first) * power_of_two(n - half)
+    tail, n, whole = _exp_parts(limit(x, -104.0, 89.0))
+    return x.b.dialect.scale(tail + 1.0, n, whole)
 
 
 def _exp_short(x: Num) -> Num:
     """exp for results and factors in the normal range."""
-    tail, n = _exp_parts(x)
-    scale = power_of_two(n)
+    tail, _, whole = _exp_parts(x)
+    scale = power_of_two(whole)
     return scale.fma(tail, scale)
 
 
 def exp2(x: Num) -> Num:
     x = limit(x, -151.0, 129.0)
     shifted = x + 12582912.0
-    r = (x - (shifted - 12582912.0)) * wide.LN2
-    n = shifted.raw() - 0x4B400000
-    half = n >> 1
-    first = power_of_two(half)
-    return first.fma((r * r).fma(r.poly(_EXP), r), first) * power_of_two(n - half)
+    n = shifted - 12582912.0
+    r = (x - n) * wide.LN2
+    return x.b.dialect.scale((r * r).fma(r.poly(_EXP), r) + 1.0, n, shifted.raw() - 0x4B400000)
 
 
 def expm1(x: Num) -> Num:
-    tail, n = _exp_parts(limit(x, -20.0, 89.0))
+    tail, _, n = _exp_parts(limit(x, -20.0, 89.0))
     # Half of the result, because 2ⁿ may be infinite where the result is not.
     half = power_of_two(n - 1)
     result = half.fma(tail, half - 0.5) * 2.0
@@ -132,7 +127,7 @@ def tanh(x: Num) -> Num:
 def logistic(x: Num) -> Num:
     """1 / (1 + t) or t / (1 + t) with t = e^-|x| as a sum of two parts, and the division's remainder."""
     size = limit(-abs(x), -104.0, 0.0)
-    tail, n = _exp_parts(size)
+    tail, float_n, n = _exp_parts(size)
     a = tail + 1.0
     b = (1.0 - a) + tail
     scale = power_of_two((size < -80.0).where(-120, n))
@@ -143,9 +138,7 @@ def logistic(x: Num) -> Num:
     inverse = 1.0 / d
     q = negative.where(a, 1.0) * inverse
     rest = (-q).fma(d, negative.where(a, 1.0)) + negative.where(b, 0.0) - q * low
-    n = negative.where(n, 0)
-    half = n >> 1
-    return rest.fma(inverse, q) * power_of_two(half) * power_of_two(n - half)
+    return x.b.dialect.scale(rest.fma(inverse, q), negative.where(float_n, 0.0), negative.where(n, 0))
 
 
 def sinh(x: Num) -> Num:
@@ -247,8 +240,7 @@ def cbrt(x: Num) -> Num:
 
 
 def rsqrt(x: Num) -> Num:
-    """Through f64: one rounding, right to half an ulp."""
-    return (1.0 / x.f64().intrinsic("sqrt")).f32()
+    return x.b.dialect.rsqrt(x)
 
 
 def erf(x: Num) -> Num:

@@ -21,7 +21,7 @@ from ferrule.codegen.index import Component, Index
 from ferrule.codegen.lanes import bits_of
 from ferrule.codegen.llvm import V, i64
 from ferrule.codegen.scalar import compute_type
-from ferrule.ir import Block, Op
+from ferrule.ir import Block, Op, tensor
 from ferrule.ir.types import DType, f32
 from ferrule.ops import OPS
 from ferrule.ops.bodies import monoid
@@ -105,8 +105,9 @@ class Fold:
     def read(self, em: Emitter, i: int, index: Sequence[Component]) -> Lanes:
         value = self.op.operands[i]
         lanes = em.value(value, index)
-        if value in em.family.kept:
-            em.store(em.family.kept[value], value.dtype, em.ix.flatten(index, self.shape), lanes)
+        for kept, pointer in em.family.kept.items():
+            if value is kept or (value.op is not None and value.op.name == "convert" and value.op.operands[0] is kept):
+                em.store(pointer, tensor(kept).dtype, em.ix.flatten(index, self.shape), em.value(kept, index))
         return em.s.convert(value.dtype, self.dtypes[i % self.count], lanes)
 
     def inits(self, em: Emitter) -> list[Lanes]:

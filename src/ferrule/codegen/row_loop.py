@@ -16,7 +16,7 @@ from ferrule.codegen.loop import grain, span
 from ferrule.codegen.reduce import runs_along_lanes
 from ferrule.codegen.scalar import compute_type
 from ferrule.ir import Block, Op, Value
-from ferrule.ir.types import f32, f64
+from ferrule.ir.types import bf16, f16, f32, f64
 from ferrule.ops import OPS
 
 # Operations per element from which a value is kept rather than computed twice.
@@ -49,10 +49,13 @@ def _kept(block: Block) -> Value | None:
     for op in block.ops:
         if op.regions or len(op.results) != 1 or OPS[op.name].flops < COSTLY or op.result is result:
             continue
-        same = op.result.shape == result.shape and op.result.dtype == result.dtype and result.dtype in (f32, f64)
-        users = [user for user in block.ops if op.result in user.operands]
-        summed = [user for user in users if user.name == "reduce"]
-        if same and len(summed) == 1 and len(users) > 1:
+        if op.result.type != result.type or result.dtype not in (f32, f64, bf16, f16):
+            continue
+        readers = [user for user in block.ops if op.result in user.operands]
+        converted = [user for user in readers if user.name == "convert"]  # narrow floats are added up as f32
+        readers += [user for user in block.ops if any(c.result in user.operands for c in converted)]
+        summed = [user for user in readers if user.name == "reduce"]
+        if len(summed) == 1 and len(readers) > len(summed) + len(converted):
             return op.result
     return None
 

@@ -158,8 +158,11 @@ class Scalars:
             return x.raw().lshr(16).cast("trunc", "i16").v
         return formats.encode(dtype, x).v
 
-    def round(self, dtype: DType, value: V) -> V:
-        """A float or double rounded to what `dtype` can hold, in compute form."""
+    def round(self, dtype: DType, value: V, of_same: bool = False) -> V:
+        """A float or double rounded to what `dtype` can hold, in compute form.
+
+        `of_same`: computed from values of `dtype` by operations that hand NaNs on (formats.round_bf16).
+        """
         x = self.num(value)
         if dtype.bits == 64:
             return x.f64().v
@@ -170,14 +173,14 @@ class Scalars:
         if dtype.bits == 32:
             return x.v
         if dtype.name == "bf16":
-            return formats.round_bf16(x).v
+            return formats.round_bf16(x, of_same and self.b.dialect.hands_nans_on).v
         if dtype.name == "f16" and self.f16_hardware:
             return x.cast("fptrunc", "half").cast("fpext", "float").v
         return formats.decode(dtype, formats.encode(dtype, x)).v
 
     # --- how an operation is applied ----------------------------------------------------------------------------
     def _float(self, dtype: DType, result: Num) -> V:
-        return self.round(dtype, result.v) if dtype.bits < 32 else result.v
+        return self.round(dtype, result.v, of_same=True) if dtype.bits < 32 else result.v
 
     def _each(self, dtype: DType, result: Num) -> V:
         return integers.wrap(dtype, result).v if dtype.is_int else self._float(dtype, result)

@@ -1,0 +1,72 @@
+"""The dialect of x86 processors with AVX-512: what they do in one instruction and LLVM does not find by itself."""
+
+from __future__ import annotations
+
+from ferrule.codegen.dialect import FusedDialect
+from ferrule.codegen.lanes import Num
+from ferrule.codegen.llvm import Builder, V
+
+# Bits of the registers that the instructions take.
+_REGISTERS = (512, 256, 128)
+
+
+class Avx512(FusedDialect):
+    def scale(self, x: Num, n: Num, whole: Num) -> Num:
+        if x.lanes * x.bits < _REGISTERS[-1]:
+            return super().scale(x, n, whole)
+        return _instruction("llvm.x86.avx512.mask.scalef", x, n, rounding=True)
+
+    def rsqrt(self, x: Num) -> Num:
+        """From 14 bits by one step of the third order, with the residual 1 - x y² in two parts."""
+        y = _instruction("llvm.x86.avx512.rsqrt14", x)
+        root = x * y
+        error = (-root).intrinsic("fma", y, 1.0) - x.intrinsic("fma", y, -root) * y
+        # NaN at zero and infinity, where the estimate is the answer.
+        return error.is_nan().where(y, (y * error).fma(error.fma(0.375, 0.5), y))
+
+
+def _instruction(name: str, x: Num, *others: Num, rounding: bool = False) -> Num:
+    """An instruction on f32 or f64 lanes by its intrinsic, whose last arguments are a default, a mask and a rounding.
+
+    Longer vectors go through it by registers; the code generator splits them there, so the cuts cost nothing.
+    """
+    b, operands = x.b, [x.v, *(o.v for o in others)]
+    register = next((size for size in _REGISTERS if x.lanes * x.bits >= size), _REGISTERS[-1])
+    lanes, kind = register // x.bits, {32: "ps", 64: "pd"}[x.bits]
+    type, mask = f"<{lanes} x {x.base}>", V(f"i{max(8, lanes)}", "-1")
+    rest = [V(type, "zeroinitializer"), mask]
+    if rounding and register == 512:
+        rest.append(V("i32", "4"))  # as the mode says
+    if x.lanes < lanes:
+        wide = [_widened(b, v, x.base, x.lanes, lanes) for v in operands]
+        result = b.call(type, f"{name}.{kind}.{register}", *wide, *rest)
+        return Num(b, _cut(b, result, x.base, 0, x.lanes))
+    parts = []
+    for first in range(0, x.lanes, lanes):
+        part = [_cut(b, v, x.base, first, lanes) for v in operands] if x.lanes > lanes else operands
+        parts.append(b.call(type, f"{name}.{kind}.{register}", *part, *rest))
+    while len(parts) > 1:
+        lanes *= 2
+        order = ", ".join(f"i32 {i}" for i in range(lanes))
+        pairs = zip(parts[::2], parts[1::2], strict=True)
+        picks = f"<{lanes} x i32> <{order}>"
+        parts = [b.emit(f"<{lanes} x {x.base}>", f"shufflevector {p}, {q}, {picks}") for p, q in pairs]
+    return Num(b, parts[0])
+
+
+def _cut(b: Builder, v: V, base: str, first: int, lanes: int) -> V:
+    if lanes == 1:
+        return b.emit(base, f"extractelement {v}, i64 {first}")
+    picks = ", ".join(f"i32 {first + i}" for i in range(lanes))
+    return b.emit(f"<{lanes} x {base}>", f"shufflevector {v}, {v.type} poison, <{lanes} x i32> <{picks}>")
+
+
+def _widened(b: Builder, v: V, base: str, lanes: int, wanted: int) -> V:
+    """The lanes of `v` and repetitions of them, so that no lane holds what nobody computed."""
+    if lanes == 1:
+        return b.splat(v, wanted)
+    picks = ", ".join(f"i32 {i % lanes}" for i in range(wanted))
+    return b.emit(f"<{wanted} x {base}>", f"shufflevector {v}, {v.type} poison, <{wanted} x i32> <{picks}>")
+
+
+AVX512 = Avx512()
