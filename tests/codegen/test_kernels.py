@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from fused import Case, body, case, check, monoid, sample
+from fused import Case, Graph, body, case, check, monoid, sample
 
-from ferrule.codegen.kernel import work
+from ferrule.codegen.kernel import emit_kernel, work
 from ferrule.ir import Block, ConvDims, DotDims, GatherDims, ScatterDims, Tensor
 from ferrule.ir.types import DTYPES
+from ferrule.targets.cpu import host
 
 F, INT = "f32", "i32"
 
@@ -220,13 +221,30 @@ def argmax(g, x, dims):  # type: ignore[no-untyped-def]
 
 def test_argmax() -> None:
     ties = np.round(sample((7, 130), F))
+    # Of several NaNs the first counts, in whichever lane it is; rows of nothing else, and that never exceed the start.
+    nans = ties.copy()
+    nans[0, [70, 3, 129, 64]] = nans[1, [128, 127]] = nans[2, 129] = nans[3] = nans[4, [17, 33]] = np.nan
+    nans[5] = -np.inf
     check(
         [
+            case("argmax nan", [((7, 130), F)], lambda g, x: argmax(g, x, (1,)), args=[nans]),
+            case("argmax nan 0", [((130, 7), F)], lambda g, x: argmax(g, x, (0,)), args=[nans.T]),
             case("argmax 1", [((7, 130), F)], lambda g, x: argmax(g, x, (1,)), args=[ties]),
             case("argmax 0", [((7, 130), F)], lambda g, x: argmax(g, x, (0,)), args=[ties]),
             case("index only", [((7, 130), F)], lambda g, x: argmax(g, x, (1,))[1], args=[ties]),
         ]
     )
+
+
+def test_argmax_runs_along_lanes() -> None:
+    """Float argmax does not commute (NaNs); with lanes over the rows every load would be a gather."""
+    from ferrule.codegen.reduce import lane_starts, start_values
+
+    g = Graph(Tensor((7, 130), DTYPES[F]))
+    block = g.done(*argmax(g, *g.args, (1,)))
+    (op,) = (op for op in block.ops if op.name == "reduce")
+    assert start_values(op) is None and lane_starts(op) is not None
+    assert "gather" not in emit_kernel(block, "k", host()).text
 
 
 def window(name: str, d: str, init: float, **attrs):  # type: ignore[no-untyped-def]

@@ -63,7 +63,7 @@ def runs_along_lanes(op: Op) -> bool:
         if d not in dims:
             break
         inner *= x.shape[d]
-    return inner >= LANES_FROM and start_values(op) is not None
+    return inner >= LANES_FROM and lane_starts(op) is not None
 
 
 def combiner(body: Block, dtypes: Sequence[DType]) -> tuple[Combine, bool]:
@@ -167,7 +167,7 @@ class Fold:
         inner = sizes[-1]
         width = self.width(inner)
         wide = em.family.at(width)
-        start = start_values(self.op)
+        start = lane_starts(self.op)
         assert start is not None
         begin = [wide.s.const(d, v) for d, v in zip(self.carried, start.values, strict=True)]
         rebuild = self.rebuild
@@ -196,7 +196,7 @@ class Fold:
                 return vectors(at, carried)
             return wide.loop(sizes[depth], carried, lambda i, c: level(depth + 1, [*at, i], c), self.carried)
 
-        total = self.halve(width, list(level(0, [], begin)))
+        total = self.halve(width, list(level(0, [], begin)), start.order)
         if not start.is_init:
             total = self.combine(em, self.inits(em), total)
         return self.finish(em, total)
@@ -210,13 +210,21 @@ class Fold:
             width //= 2
         return width
 
-    def halve(self, width: int, values: list[Lanes]) -> list[Lanes]:
-        """Combines the lanes: the first half with the second, until one is left."""
+    def halve(self, width: int, values: list[Lanes], order: int | None = None) -> list[Lanes]:
+        """Combines the lanes: the first half with the second, until one is left.
+
+        `order`: of two lanes the one with the smaller value of this operand is the first argument.
+        """
         while width > 1:
             width //= 2
             em = self.em.family.at(width)
-            halves = [[self.half(v, width, upper) for v in values] for upper in (False, True)]
-            values = self.combine(em, halves[0], halves[1])
+            first, second = ([self.half(v, width, upper) for v in values] for upper in (False, True))
+            if order is not None:
+                later = em.s.compare("GT", self.dtypes[order], first[order], second[order])
+                swapped = [em.s.select(later, b, a) for a, b in zip(first, second, strict=True)]
+                second = [em.s.select(later, a, b) for a, b in zip(first, second, strict=True)]
+                first = swapped
+            values = self.combine(em, first, second)
         return values
 
     def half(self, lanes: Lanes, width: int, upper: bool) -> Lanes:
@@ -244,14 +252,28 @@ def _rebuild(dtypes: Sequence[DType], flat: Sequence[V]) -> list[Lanes]:
 
 
 class Start:
-    """Values that every lane may start with; `is_init`: they are the initial values themselves."""
+    """Values that every lane may start with; `is_init`: they are the initial values themselves.
 
-    def __init__(self, values: list[Any], is_init: bool) -> None:
-        self.values, self.is_init = values, is_init
+    `order`: lanes may be combined only in the order of this operand's values, which count along the reduced dimension.
+    """
+
+    def __init__(self, values: list[Any], is_init: bool, order: int | None = None) -> None:
+        self.values, self.is_init, self.order = values, is_init, order
 
 
 # Weak: what is remembered of an op must not keep its graph.
 _starts: WeakKeyDictionary[Op, Start | None] = WeakKeyDictionary()
+_lane_starts: WeakKeyDictionary[Op, Start | None] = WeakKeyDictionary()
+
+
+def lane_starts(op: Op) -> Start | None:
+    """As `start_values`, for lanes that each have their elements in order."""
+    found = start_values(op)
+    if found is not None:
+        return found
+    if op not in _lane_starts:
+        _lane_starts[op] = _find_ordered(op)
+    return _lane_starts[op]
 
 
 def start_values(op: Op) -> Start | None:
@@ -276,6 +298,59 @@ def _find_start(op: Op) -> Start | None:
         return Start([v[0] for v in values], True) if idempotent and _commutes(body) else None
     except (KeyError, NotImplementedError):  # an op of the body has no NumPy meaning: combine in order instead
         return None
+
+
+def _find_ordered(op: Op) -> Start | None:
+    """For a body that is an argmax: of several NaNs it takes the first argument, so it does not commute."""
+    body, count, dims = op.regions[0], len(op.operands) // 2, op.attrs["dimensions"]
+    numbers = [
+        i
+        for i, v in enumerate(op.operands[:count])
+        if v.op is not None
+        and v.op.name == "iota"
+        and tuple(dims) == (v.op.attrs["iota_dimension"],)
+        and v.dtype.is_int
+    ]
+    inits = [_constant(op, count + i) for i in range(count)]
+    if not numbers or any(i is None for i in inits) or body.free() or monoid(body) is not None:
+        return None
+    start = [np.asarray(i).reshape(1) for i in inits]
+    try:
+        if _interleaves(body, start, numbers[0]):
+            return Start([v[0] for v in start], True, numbers[0])
+    except (KeyError, NotImplementedError):
+        pass
+    return None
+
+
+def _interleaves(body: Block, start: Sequence[np.ndarray], order: int) -> bool:
+    """Whether lanes that take elements in turn, and are combined in the order of an operand, give what one fold gives.
+
+    Found by trying, as in `_commutes`.
+    """
+    count, lanes, length, tries = len(start), 3, 9, 512
+    random = np.random.default_rng(7)
+    sequence: list[list[np.ndarray]] = []
+    for at in range(length):
+        values = [_table(v.dtype)[random.integers(0, len(_table(v.dtype)), tries)] for v in body.args[:count]]
+        values[order] = np.full(tries, at, values[order].dtype)
+        sequence.append(values)
+    begin = [np.broadcast_to(v, tries) for v in start]
+
+    def fold(elements: Sequence[list[np.ndarray]]) -> list[np.ndarray]:
+        total = begin
+        for element in elements:
+            total = _evaluate(body, [*total, *element])
+        return total
+
+    parts = [fold(sequence[lane::lanes]) for lane in range(lanes)]
+    total = parts[0]
+    for part in parts[1:]:
+        later = total[order] > part[order]
+        first = [np.where(later, b, a) for a, b in zip(total, part, strict=True)]
+        second = [np.where(later, a, b) for a, b in zip(total, part, strict=True)]
+        total = _evaluate(body, [*first, *second])
+    return _same(total, fold(sequence))
 
 
 def _constant(op: Op, i: int) -> np.ndarray | None:
@@ -325,17 +400,22 @@ def _commutes(body: Block) -> bool:
     random = np.random.default_rng(7)
     sides: list[list[np.ndarray]] = [[], []]
     for arg in body.args[:count]:
-        special = [0, 1, 2, 3, 5, 1, 0, 2]
-        if arg.dtype.is_float:
-            special += [np.nan, np.inf, -np.inf, -1.5]  # type: ignore[list-item]
-        elif arg.dtype.kind != "bool":
-            special += list(range(7, 11))
-        table = np.array(special).astype(np.float64 if arg.dtype.is_float else np.int64)
+        table = _table(arg.dtype)
         for side in sides:
-            side.append(table[random.integers(0, len(table), 1024)].astype(arg.dtype.numpy))
+            side.append(table[random.integers(0, len(table), 1024)])
     forth, back = (_evaluate(body, [*sides[i], *sides[1 - i]]) for i in (0, 1))
-    for a, b in zip(forth, back, strict=True):
-        same = (a == b) | ((a != a) & (b != b))
-        if not bool(np.all(same)):
-            return False
-    return True
+    return _same(forth, back)
+
+
+def _table(dtype: DType) -> np.ndarray:
+    """Numbers to try a body with."""
+    special: list[float] = [0, 1, 2, 3, 5, 1, 0, 2]
+    if dtype.is_float:
+        special += [np.nan, np.inf, -np.inf, -1.5]
+    elif dtype.kind != "bool":
+        special += list(range(7, 11))
+    return np.array(special).astype(np.float64 if dtype.is_float else np.int64).astype(dtype.numpy)
+
+
+def _same(xs: Sequence[np.ndarray], ys: Sequence[np.ndarray]) -> bool:
+    return all(bool(np.all((a == b) | ((a != a) & (b != b)))) for a, b in zip(xs, ys, strict=True))
