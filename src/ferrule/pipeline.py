@@ -25,6 +25,7 @@ from ferrule.passes.epilogue import attach_epilogues
 from ferrule.passes.expand import expand
 from ferrule.passes.fuse import fuse
 from ferrule.passes.match import match
+from ferrule.passes.match_attention import match_attention
 from ferrule.passes.partition import partition
 from ferrule.passes.simplify import simplify
 from ferrule.program import DONATED, NOT_DONATED, PYTHON, SMALL, Output, Param, Program
@@ -86,7 +87,7 @@ def compile_module(module: Module, settings: CompileOptions, trace: Trace, machi
         module = trace.stage("partition", lambda: partition(module, replicas, partitions, free))
     main = module.main
     graph = trace.stage("simplify", lambda: simplify(main.body))
-    graph = trace.stage("match", lambda: simplify(match(graph, machine)))
+    graph = trace.stage("match", lambda: simplify(match(match_attention(graph, machine), machine)))
     if machine.grouped:
         graph = trace.stage("epilogue", lambda: simplify(attach_epilogues(graph)))
     graph = trace.stage("expand", lambda: expand(graph, machine))
