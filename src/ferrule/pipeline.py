@@ -41,8 +41,10 @@ from ferrule.targets.gpu import Gpu
 from ferrule.targets.machine import Machine
 from ferrule.version import VERSION
 
-# A program that moves and computes less than this runs on the caller's thread: a hand-over costs about as much time.
-SMALL_BYTES, SMALL_FLOPS = 1 << 20, 1e6
+# A program that moves and computes less than this, some 100 µs of work, runs on the caller's thread: for a hand-over
+# three threads are woken one after the other, which costs a caller that waits 20 to 50 µs, and one that does not wait
+# gains the few µs of its next dispatch.
+SMALL_BYTES, SMALL_FLOPS = 10 << 20, 2e7
 
 # The StableHLO that a program was made from is kept in it up to this size: `compiled.as_text()` shows it.
 KEPT_SOURCE = 1 << 20

@@ -74,6 +74,17 @@ def test_broadcast_reshape_transpose() -> None:
         case("t-reshape", [((6, 35), F)], lambda g, x: reshape(g, g("transpose", x, permutation=(1, 0)), (7, 30))),
         case("t3", [((3, 17, 5), F)], lambda g, x: g("transpose", x, permutation=(2, 0, 1))),
         case("t3 inner", [((3, 5, 33), F)], lambda g, x: g("negate", g("transpose", x, permutation=(1, 0, 2)))),
+        *(
+            case(
+                f"heads {d} {inner}", [((2, 5, 3, inner), d)], lambda g, x: g("transpose", x, permutation=(0, 2, 1, 3))
+            )
+            for d, inner in ((F, 64), (F, 37), ("bf16", 128), ("f64", 8), ("complex<f32>", 32), ("i8", 256))
+        ),
+        case(
+            "five loops",
+            [((3, 2, 1, 5, 48), F)],
+            lambda g, x: g("negate", g("transpose", x, permutation=(3, 1, 2, 0, 4))),
+        ),
         case("t+x", [((33, 33), F)], lambda g, x: g("add", x, g("transpose", x, permutation=(1, 0)))),
     ]
     check(cases)
@@ -96,6 +107,10 @@ def test_slices_pads_concatenations() -> None:
     cases = [
         case("slice", [((9, 40), F)], cut((1, 3), (8, 39), (2, 1))),
         case("slice strided", [((9, 40), F)], cut((0, 3), (9, 39), (1, 3))),
+        *(
+            case(f"slice strided {d}", [((9, 200), d)], cut((0, 3), (9, 198), (1, 3)))
+            for d in ("f64", "bf16", "complex<f32>", "i8")
+        ),
         case("slice rows", [((9, 40), F)], cut((2, 0), (7, 40), (1, 1))),
         case("slice none", [((9, 40), F)], cut((2, 4), (7, 4), (1, 1))),
         case("pad both", [((5, 21), F), ((), F)], pad((2, 3), (1, 4), (0, 0))),
@@ -424,6 +439,17 @@ def test_gather() -> None:
     batched = GatherDims((1,), (0,), (0,), (0,), (0,), 1)
     del batched
     along = GatherDims((), (1,), (0,), (0,), (1,), 2)
+
+    def several(g, x, i):  # type: ignore[no-untyped-def]
+        """More than are written as loads."""
+        total = None
+        for k in range(6):
+            part = g("slice", x, start_indices=(k, 0, 0), limit_indices=(k + 1, 4, 9), strides=(1, 1, 1))
+            found = take(along, (1, 1))(g, reshape(g, part, (4, 9)), i)
+            total = found if total is None else g("add", total, found)
+        return total
+
+    few = np.random.default_rng(1).integers(-3, 14, (4, 32, 1)).astype(np.int32)
     index = lambda *shape: np.random.default_rng(1).integers(-3, 14, shape)  # noqa: E731
     check(
         [
@@ -457,6 +483,16 @@ def test_gather() -> None:
                 take(along, (1, 1)),
                 args=[sample((4, 9), F), index(4, 30, 1).astype(np.int32)],
             ),
+            *(
+                case(
+                    f"along {d}",
+                    [((4, 9), d), ((4, 32, 1), "i64")],
+                    take(along, (1, 1)),
+                    args=[sample((4, 9), d), index(4, 32, 1)],
+                )
+                for d in ("f64", "bf16", "complex<f32>", "complex<f64>", "i1")
+            ),
+            case("six gathers", [((6, 4, 9), F), ((4, 32, 1), INT)], several, args=[sample((6, 4, 9), F), few]),
             case(
                 "bf16 rows",
                 [((11, 40), "bf16"), ((5, 1), INT)],

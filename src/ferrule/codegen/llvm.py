@@ -70,6 +70,7 @@ class Builder:
         self.declares: dict[str, str] = {}
         self.globals: dict[str, str] = {}
         self.local_bytes = 0  # of the memory that a group shares
+        self.picked = 0  # gathers that were written as loads (codegen/memory.py)
         self._count = 0
         # For addresses in loops: how integers were computed, and the loops around.
         self.made: dict[str, tuple[str, V, V]] = {}
@@ -160,8 +161,9 @@ class Builder:
 
         The test stands before the body, so an empty range returns `init`.
         """
-        if self.dialect.bottom_tested and begin.ref[0] != "%" and end.ref[0] != "%":
-            return self._repeat(int(begin.ref), int(end.ref), step, init, body, stem)
+        if begin.ref[0] != "%" and end.ref[0] != "%":
+            if self.dialect.bottom_tested or int(begin.ref) + step >= int(end.ref):
+                return self._repeat(int(begin.ref), int(end.ref), step, init, body, stem)
         head, inside, out = (self.label(f"{stem}.{part}") for part in ("head", "body", "exit"))
         entry = self.current
         self.do(f"br label %{head}")

@@ -65,6 +65,7 @@ def emit(family: Family, block: Block, outputs: Sequence[V], begin: V, end: V, n
     if across is not None:
         grid = tiles(family, sizes, across, min(width, 16), begin, end, element)
         return grid, grain(grid, nanoseconds)
+    width *= _registers(block, width, sizes[-1])
     grid = nest(family, sizes, width, begin, end, element, nanoseconds)
     return grid, grain(grid, nanoseconds)
 
@@ -85,7 +86,10 @@ def nest(
     piece = max(int(PIECE_NS / per_element) // width, 1) * width
     pieces = 1 if inner <= piece or rows >= ROWS else -(-inner // piece)
 
-    def iteration(i: V, _: list[V]) -> list[V]:
+    # Of several loops around a short one each has a counter: a row is over before two divisions are.
+    counted = pieces == 1 and rows > 1 and sum(size > 1 for size in sizes[:-1]) > 1
+
+    def iteration(i: V, counters: list[V]) -> list[V]:
         em = family.at(1)
         with em.scope():
             row, first, last = Index(i, 0, 0, rows * pieces), ZERO, i64(inner)
@@ -93,9 +97,11 @@ def nest(
                 row, which = em.ix.divmod(row, pieces)
                 first = em.ix.mul(which, piece)
                 last = em.ix.clamp(em.ix.add(first, piece), 0, inner).base
-            outer = em.ix.split(row, sizes[:-1])
+            outer: Sequence[Component] = em.ix.split(row, sizes[:-1])
+            if counted:
+                outer = [Index(c, 0, 0, size) for c, size in zip(counters, sizes[:-1], strict=True)]
             span(family, width, first, last, inner, lambda em, at: body(em, (*outer, at)))
-        return []
+        return _next(family, counters, sizes[:-1])
 
     if rows * pieces == 1:  # a launch does the one iteration; code without loops compiles several times faster
         iteration(i64(0), [])
@@ -105,8 +111,24 @@ def nest(
         last = ix.clamp(ix.mul(Index(end, 0, 0, pieces + 1), piece), 0, inner)
         span(family, width, first, last.base, inner, lambda em, at: body(em, (*ix.split(ZERO, sizes[:-1]), at)))
     else:
-        family.b.loop(begin, end, 1, [], iteration, "grid")
+        ix = family.at(1).ix
+        start = ix.split(Index(begin, 0, 0, rows + 1), sizes[:-1]) if counted else ()
+        family.b.loop(begin, end, 1, [ix.force(c).base for c in start], iteration, "grid")
     return rows * pieces
+
+
+def _next(family: Family, counters: Sequence[V], sizes: Sequence[int]) -> list[V]:
+    """The counters of nested loops, innermost last, one step on."""
+    b, found, step = family.b, list[V](), i64(1)
+    for counter, size in zip(reversed(counters), reversed(sizes), strict=False):
+        if size == 1:
+            found.append(counter)
+            continue
+        ahead = b.binary("add nsw", counter, step)
+        over = b.compare("icmp eq", ahead, i64(size))
+        found.append(b.select(over, i64(0), ahead))
+        step = b.cast("zext", over, "i64")
+    return found[::-1]
 
 
 def span(family: Family, width: int, first: Index, last: V, size: int, body: Callable[[Emitter, Index], None]) -> None:
@@ -207,6 +229,18 @@ def _chains(block: Block, width: int, inner: int) -> int:
     while factor > 1 and (factor * (carried + 1) > REGISTERS or factor * cost > CHAIN_COST or inner < factor * width):
         factor //= 2
     return factor
+
+
+def _registers(block: Block, width: int, inner: int) -> int:
+    """How many registers at a time a kernel that does little with each goes on by."""
+    cost = sum(OPS[op.name].flops for op in block.ops)
+    light = width > 1 and cost <= LIGHT and all(OPS[op.name].elementwise or op.name in _STRAIGHT for op in block.ops)
+    return next((n for n in (4, 2) if light and inner % (n * width) == 0), 1)
+
+
+LIGHT = 8
+# Ops that leave neighbours neighbours, or spread one value over all lanes.
+_STRAIGHT = frozenset({"constant", "reshape", "broadcast_in_dim", "transpose", "slice"})
 
 
 # At most so many vectors of a value side by side, so many that are carried, and so many operations in an iteration.

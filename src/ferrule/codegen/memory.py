@@ -84,10 +84,46 @@ def load(ix: Indexer, pointer: V, dtype: DType, offset: Index, mask: V | None = 
         if count == 2:
             return [_shuffle(b, raw, raw, [2 * lane + part for lane in order], type) for part in range(2)]
         return [raw if offset.step == 1 else _shuffle(b, raw, raw, order, type)]
+    if mask is None and dtype.itemsize in (4, 8) and width >= 4 and b.picked < PICKED:
+        b.picked += 1
+        return [_pick(ix, pointer, type, ix.add(ix.mul(offset, count), part), align) for part in range(count)]
     flags = mask if mask is not None else _ones(width)
     return [
         _gather(b, lanes, _addresses(ix, pointer, type, offset, count, part), align, flags) for part in range(count)
     ]
+
+
+# A gather instruction reads one lane after the other, on most processors more slowly than plain loads do. These are
+# many instructions: only so many gathers of a kernel are written like this.
+PICKED = 4
+
+
+def _pick(ix: Indexer, pointer: V, type: str, offset: Index, align: int) -> V:
+    """The elements at an offset that is its own in each lane, by a load for each."""
+    b, width = ix.b, ix.width
+    if offset.step is not None:
+        start = b.offset(pointer, type, offset.base)
+        addresses = [b.offset(start, type, V("i64", str(lane * offset.step))) for lane in range(width)]
+    else:
+        addresses = [b.offset(pointer, type, place) for place in _places(ix, offset)]
+    result = V(f"<{width} x {type}>", "poison")
+    for lane, address in enumerate(addresses):
+        result = b.emit(result.type, f"insertelement {result}, {b.load(type, address, align)}, i64 {lane}")
+    return result
+
+
+def _places(ix: Indexer, offset: Index) -> list[V]:
+    """The offset of each lane; small ones leave the vector register in pairs."""
+    b, lanes = ix.b, ix.lanes(offset)
+    if ix.width % 2 or offset.low < 0 or offset.high > 1 << 31:
+        return [b.emit("i64", f"extractelement {lanes}, i64 {lane}") for lane in range(ix.width)]
+    narrow = b.cast("trunc", lanes, f"<{ix.width} x i32>")
+    pairs = b.cast("bitcast", narrow, f"<{ix.width // 2} x i64>")
+    found = []
+    for pair in range(ix.width // 2):
+        both = b.emit("i64", f"extractelement {pairs}, i64 {pair}")
+        found += [b.binary("and", both, V("i64", "4294967295")), b.binary("lshr", both, V("i64", "32"))]
+    return found
 
 
 def load_transposed(ix: Indexer, pointer: V, dtype: DType, offset: Index) -> list[list[V]]:
