@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "attention_block.h"
+#include "attention_few.h"
 #include "program.h"
 #include "thread_pool.h"
 
@@ -25,6 +26,7 @@ class Attention : public Prepared {
   explicit Attention(AttentionShape shape) : s_(std::move(shape)) {}
 
   Status Run(void* const* operands, void* const* results, ExecContext& context) const override {
+    if (FewQueries(s_)) return AttentionOfFew(s_, operands, results, context);
     // Blocks outside of the bands are left out, unless 0 times their values is not 0.
     std::vector<uint8_t> finite;
     if (s_.banded()) {

@@ -91,6 +91,18 @@ AttentionMatrix AttentionBlocks::Rows(const char* from, const AttentionView& vie
   return {to, columns, 1};
 }
 
+AttentionMatrix AttentionBlocks::Adjacent(const char* from, const AttentionView& view, int64_t first, int64_t count,
+                                          int64_t columns, AlignedScratch& copy) const {
+  const int64_t size = SizeOf(view.type);
+  const char* at = from + first * view.row * size;
+  if (view.type == Element::kF32 && view.column == 1) return {reinterpret_cast<const float*>(at), view.row, 1};
+  float* to = copy.Get<float>(count * columns);
+  for (int64_t i = 0; i < count; ++i) {
+    LoadRow(kernels_, view.type, at + i * view.row * size, view.column, columns, to + i * columns);
+  }
+  return {to, columns, 1};
+}
+
 AttentionMatrix AttentionBlocks::WholeRows(const char* from, const AttentionView& view, int64_t first, int64_t count,
                                            int64_t columns, AlignedScratch& copy) const {
   const int64_t size = SizeOf(view.type), padded = PaddedWidth(columns);
@@ -173,6 +185,37 @@ void AttentionBlocks::Apply(float* s, int64_t ld, int64_t key, int64_t keys, int
   }
 }
 
+void AttentionBlocks::ApplyRow(float* s, int64_t key, int64_t keys, int64_t row, AlignedScratch& tile) const {
+  for (const AttentionStep& step : s_.steps) {
+    const AttentionView& view = step.view;
+    const int64_t at = row * view.row + key * view.column;
+    switch (step.kind) {
+      case AttentionStep::kScale:
+        kernels_.multiply(s, keys, step.value);
+        break;
+      case AttentionStep::kAdd: {
+        const char* bias = s_.At(operands_[step.operand], view, member_) + at * SizeOf(view.type);
+        float* line = tile.Get<float>(keys);
+        LoadRow(kernels_, view.type, bias, view.column, keys, line);
+        for (int64_t i = 0; i < keys; ++i) s[i] += line[i];
+        break;
+      }
+      case AttentionStep::kChoose: {
+        const auto* mask = reinterpret_cast<const uint8_t*>(s_.At(operands_[step.operand], view, member_)) + at;
+        for (int64_t i = 0; i < keys; ++i) s[i] = (mask[i * view.column] != 0) == (step.drop != 0) ? step.value : s[i];
+        break;
+      }
+      case AttentionStep::kBand: {
+        int64_t begin = std::clamp<int64_t>(row + step.low - key, 0, keys);
+        int64_t end = std::clamp<int64_t>(row + step.high - key + 1, begin, keys);
+        std::fill(s, s + begin, step.value);
+        std::fill(s + end, s + keys, step.value);
+        break;
+      }
+    }
+  }
+}
+
 void AttentionBlocks::Band(const AttentionStep& step, float* s, int64_t ld, int64_t key, int64_t keys, int64_t row,
                            int64_t rows) {
   if (key + keys - 1 - row <= step.high && key - (row + rows - 1) >= step.low) return;
@@ -195,23 +238,35 @@ void AttentionBlocks::Choose(const AttentionStep& step, const char* mask, float*
     }
     return;
   }
-  const int64_t lanes = product_.columns / 2, padded = RoundUp(rows, lanes);
+  constexpr int64_t kTile = 16;
+  const int64_t padded = RoundUp(rows, std::max<int64_t>(kTile, product_.columns / 2));
   uint8_t* bytes = tile.Get<uint8_t>(padded * keys);
   if (rows < padded) std::fill(bytes, bytes + padded * keys, uint8_t{0});
   if (view.column == 0) {
-    for (int64_t r = 0; r < rows; ++r) bytes[r] = from[r * view.row] != 0;
-    return kernels_.choose(s, ld, keys, padded, bytes, 0, step.drop, step.value);
+    for (int64_t r = 0; r < rows; ++r) bytes[r] = from[r * view.row];
+    return kernels_.choose(s, ld, keys, RoundUp(rows, product_.columns / 2), bytes, 0, step.drop, step.value);
   }
   if (view.row == 1) {
-    for (int64_t i = 0; i < keys; ++i)
+    for (int64_t i = 0; i < keys; ++i) {
       std::memcpy(bytes + i * padded, from + i * view.column, static_cast<size_t>(rows));
+    }
   } else {
-    for (int64_t r = 0; r < rows; ++r) {
+    int64_t r = 0;
+    for (; view.column == 1 && r + kTile <= rows; r += kTile) {
+      int64_t i = 0;
+      for (; i + kTile <= keys; i += kTile) {
+        kernels_.turn(from + r * view.row + i, view.row, bytes + i * padded + r, padded);
+      }
+      for (; i < keys; ++i) {
+        for (int64_t j = r; j < r + kTile; ++j) bytes[i * padded + j] = from[j * view.row + i];
+      }
+    }
+    for (; r < rows; ++r) {
       const uint8_t* line = from + r * view.row;
       for (int64_t i = 0; i < keys; ++i) bytes[i * padded + r] = line[i * view.column];
     }
   }
-  kernels_.choose(s, ld, keys, padded, bytes, padded, step.drop, step.value);
+  kernels_.choose(s, ld, keys, RoundUp(rows, product_.columns / 2), bytes, padded, step.drop, step.value);
 }
 
 void AttentionBlocks::Add(const AttentionStep& step, const char* bias, float* s, int64_t ld, int64_t key, int64_t keys,
@@ -219,7 +274,7 @@ void AttentionBlocks::Add(const AttentionStep& step, const char* bias, float* s,
   const AttentionView& view = step.view;
   const int64_t lanes = product_.columns / 2, padded = RoundUp(rows, lanes), size = SizeOf(view.type);
   const char* from = bias + (row * view.row + key * view.column) * size;
-  float* sums = tile.Get<float>(padded * std::max<int64_t>(keys, 1) + padded + product_.columns * keys);
+  float* sums = tile.Get<float>(padded + 2 * product_.columns * keys);
   if (view.row == 0) {
     LoadElements(view.type, from, view.column, keys, sums);
     float* line = sums + keys;
@@ -234,22 +289,20 @@ void AttentionBlocks::Add(const AttentionStep& step, const char* bias, float* s,
     LoadElements(view.type, from, view.row, rows, sums);
     return kernels_.add(s, ld, keys, padded, sums, 0);
   }
-  if (view.type == Element::kF32) {
-    for (int64_t r = 0; r < rows; r += product_.columns) {
-      int64_t count = std::min<int64_t>(product_.columns, rows - r);
-      product_.pack_columns(reinterpret_cast<const float*>(from) + r * view.row, view.row, view.column, count, keys,
-                            sums);
-      kernels_.add(s + r, ld, keys, RoundUp(count, lanes), sums, product_.columns);
+  for (int64_t r = 0; r < rows; r += product_.columns) {
+    int64_t count = std::min<int64_t>(product_.columns, rows - r);
+    const char* at = from + r * view.row * size;
+    if (view.type == Element::kF32) {
+      product_.pack_columns(reinterpret_cast<const float*>(at), view.row, view.column, count, keys, sums);
+    } else {
+      float* lines = sums + product_.columns * keys;
+      for (int64_t i = 0; i < count; ++i) {
+        LoadRow(kernels_, view.type, at + i * view.row * size, view.column, keys, lines + i * keys);
+      }
+      product_.pack_columns(lines, keys, 1, count, keys, sums);
     }
-    return;
+    kernels_.add(s + r, ld, keys, RoundUp(count, lanes), sums, product_.columns);
   }
-  float* line = sums + padded * keys;
-  if (rows < padded) std::fill(sums, sums + padded * keys, 0.0f);
-  for (int64_t r = 0; r < rows; ++r) {
-    LoadElements(view.type, from + r * view.row * size, view.column, keys, line);
-    for (int64_t i = 0; i < keys; ++i) sums[i * padded + r] = line[i];
-  }
-  kernels_.add(s, ld, keys, padded, sums, padded);
 }
 
 }  // namespace ferrule

@@ -36,6 +36,9 @@ class AttentionBlocks {
   // keys [first, first + count) as rows of floats
   AttentionMatrix Rows(const char* from, const AttentionView& view, int64_t first, int64_t count, int64_t columns,
                        AlignedScratch& copy) const;
+  // The same with adjacent columns.
+  AttentionMatrix Adjacent(const char* from, const AttentionView& view, int64_t first, int64_t count, int64_t columns,
+                           AlignedScratch& copy) const;
   // The same with whole vectors in each row: what is missing is zero.
   AttentionMatrix WholeRows(const char* from, const AttentionView& view, int64_t first, int64_t count, int64_t columns,
                             AlignedScratch& copy) const;
@@ -49,6 +52,9 @@ class AttentionBlocks {
 
   // Puts the logits of keys [key, key + keys) for rows [row, row + rows) through the steps.
   void Apply(float* s, int64_t ld, int64_t key, int64_t keys, int64_t row, int64_t rows, AlignedScratch& tile) const;
+
+  // The same for the adjacent logits of one row.
+  void ApplyRow(float* s, int64_t key, int64_t keys, int64_t row, AlignedScratch& tile) const;
 
   const char* q() const { return q_; }
   const char* k() const { return k_; }

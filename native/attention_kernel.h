@@ -1,5 +1,7 @@
 // Attention's innermost loops beside the two products, written once with vector types and compiled for several
 // instruction sets as gemm_kernel.h is: nothing of the standard library may be instantiated here.
+#include <utility>
+
 #include "attention_tables.h"
 
 namespace ferrule {
@@ -176,8 +178,99 @@ inline void MultiplyBy(float* x, int64_t count, float y) {
   for (; i < count; ++i) x[i] *= y;
 }
 
+// Vectors of several sums each, in segments of kLength partial sums: the halves of each segment are added, so that the
+// result has the sums of both in segments of half the length.
+template <int kLength, int... kIndex>
+inline Aligned Halve(Aligned a, Aligned b, std::integer_sequence<int, kIndex...>) {
+  constexpr int h = kLength / 2;
+  return __builtin_shufflevector(a, b, (kIndex / h * kLength + kIndex % h)...) +
+         __builtin_shufflevector(a, b, (kIndex / h * kLength + h + kIndex % h)...);
+}
+
+// Sums over the lanes of kCount vectors, the sum of vector i in lane i.
+template <int kCount>
+inline Aligned Sums(const Aligned* v) {
+  if constexpr (kCount == 1) {
+    return *v;
+  } else {
+    constexpr int kLength = 2 * kLanes / kCount;
+    return Halve<kLength>(Sums<kCount / 2>(v), Sums<kCount / 2>(v + kCount / 2),
+                          std::make_integer_sequence<int, kLanes>());
+  }
+}
+
+inline void Dots(const float* q, int64_t depth, const float* k, int64_t k_row, int64_t keys, float* out) {
+  int64_t whole = depth - depth % kLanes, i = 0;
+  for (; i + kLanes <= keys; i += kLanes) {
+    Aligned sums[kLanes] = {};
+    const float* from = k + i * k_row;
+    for (int64_t d = 0; d < whole; d += kLanes) {
+      Aligned left = Load(q + d);
+#pragma GCC unroll 16
+      for (int j = 0; j < kLanes; ++j) sums[j] += left * Load(from + j * k_row + d);
+    }
+    Aligned result = Sums<kLanes>(sums);
+    for (int64_t d = whole; d < depth; ++d) {
+      for (int j = 0; j < kLanes; ++j) result[j] += q[d] * from[j * k_row + d];
+    }
+    Store(out + i, result);
+  }
+  for (; i < keys; ++i) {
+    const float* from = k + i * k_row;
+    Aligned sums = {};
+    for (int64_t d = 0; d < whole; d += kLanes) sums += Load(q + d) * Load(from + d);
+    float sum = 0;
+    for (int j = 0; j < kLanes; ++j) sum += sums[j];
+    for (int64_t d = whole; d < depth; ++d) sum += q[d] * from[d];
+    out[i] = sum;
+  }
+}
+
+template <int kVectors>
+inline void MixColumns(const float* p, int64_t keys, const float* v, int64_t v_row, float factor, float* o) {
+  Aligned even[kVectors] = {}, odd[kVectors] = {};
+  int64_t i = 0;
+  for (; i + 2 <= keys; i += 2, v += 2 * v_row) {
+#pragma GCC unroll 4
+    for (int j = 0; j < kVectors; ++j) {
+      even[j] += p[i] * Load(v + j * kLanes);
+      odd[j] += p[i + 1] * Load(v + v_row + j * kLanes);
+    }
+  }
+  for (int j = 0; j < kVectors; ++j) {
+    if (i < keys) even[j] += p[i] * Load(v + j * kLanes);
+    Store(o + j * kLanes, Load(o + j * kLanes) * factor + (even[j] + odd[j]));
+  }
+}
+
+inline void Mix(const float* p, int64_t keys, const float* v, int64_t v_row, int64_t width, float factor, float* o) {
+  int64_t j = 0;
+  for (; j + 4 * kLanes <= width; j += 4 * kLanes) MixColumns<4>(p, keys, v + j, v_row, factor, o + j);
+  for (; j + kLanes <= width; j += kLanes) MixColumns<1>(p, keys, v + j, v_row, factor, o + j);
+  for (; j < width; ++j) {
+    float sum = 0;
+    for (int64_t i = 0; i < keys; ++i) sum += p[i] * v[i * v_row + j];
+    o[j] = o[j] * factor + sum;
+  }
+}
+
+inline void Turn(const uint8_t* from, int64_t from_row, uint8_t* to, int64_t to_row) {
+  typedef uint8_t Line __attribute__((vector_size(16), may_alias, aligned(1)));
+  Line a[16], b[16];
+  for (int i = 0; i < 16; ++i) a[i] = *reinterpret_cast<const Line*>(from + i * from_row);
+  for (int step = 0; step < 4; ++step) {  // four times interleaved with what is half a matrix away
+    for (int i = 0; i < 8; ++i) {
+      b[2 * i] = __builtin_shufflevector(a[i], a[i + 8], 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+      b[2 * i + 1] =
+          __builtin_shufflevector(a[i], a[i + 8], 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+    }
+    for (int i = 0; i < 16; ++i) a[i] = b[i];
+  }
+  for (int i = 0; i < 16; ++i) *reinterpret_cast<Line*>(to + i * to_row) = a[i];
+}
+
 constexpr AttentionKernels Attention() {
-  return {&Softmax, &SoftmaxRow, &Scale, &Choose, &Add, &Gradient, &Finite, &Widen, &MultiplyBy};
+  return {&Softmax, &SoftmaxRow, &Scale, &Choose, &Add, &Gradient, &Finite, &Widen, &Dots, &Mix, &Turn, &MultiplyBy};
 }
 
 }  // namespace FERRULE_ISA

@@ -24,6 +24,12 @@ struct AttentionKernels {
   bool (*finite)(const float*, int64_t);
   // bf16 to f32: (from, count, to)
   void (*widen)(const uint16_t*, int64_t, float*);
+  // out[keys] = rows of K times q: (q, depth, k, k_row, keys, out)
+  void (*dots)(const float*, int64_t, const float*, int64_t, int64_t, float*);
+  // o[width] = o * factor + p[keys] times rows of V: (p, keys, v, v_row, width, factor, o)
+  void (*mix)(const float*, int64_t, const float*, int64_t, int64_t, float, float*);
+  // to[column][16 * blocks] = from[row][column], 16 x 16 bytes: (from, from_row, to, to_row)
+  void (*turn)(const uint8_t*, int64_t, uint8_t*, int64_t);
   // x[count] *= y
   void (*multiply)(float*, int64_t, float);
 };

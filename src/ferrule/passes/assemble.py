@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from math import prod
 from typing import Any
 
 from ferrule.codegen import step_loop
@@ -163,6 +164,9 @@ class _Assembler:
         flops = 0.0
         if target in ("gemm", "dnnl.matmul"):
             flops = 2.0 * attrs["batch"] * attrs["m"] * attrs["n"] * attrs["k"]
+        elif target == "attention":
+            pairs = prod(attrs["batch"]) * attrs["rows"] * attrs["keys"]
+            flops = 2.0 * pairs * (attrs["depth"] + attrs["width"])
         elif target in ("conv", "dnnl.conv"):
             out = op.results[0].type.size  # type: ignore[union-attr]
             kernel = op.operands[1]

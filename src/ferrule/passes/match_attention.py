@@ -22,8 +22,9 @@ from ferrule.passes.softmax import Band, Mask, Softmax, conditions, find_softmax
 from ferrule.targets.machine import Machine
 
 FLOATS = ("f32", "bf16", "f16")
-# Multiply-adds below which the separate kernels are as fast.
-SMALLEST = 1 << 15
+# Where a member of the batch has fewer pairs of rows and keys than this, separate kernels are as fast (measured), unless
+# there are so few rows that the call goes through the keys only once.
+SMALLEST, FEW_ROWS, SMALLEST_OF_FEW = 2048, 4, 128
 
 
 @dataclass
@@ -171,8 +172,11 @@ def _attention(
         dot, op, result_labels, q_view, k_view, v_view, scale, steps, softmax, dot.operands[this], labels, logits,
         depth, width, key, row, batch, seen | {logits},
     )  # fmt: skip
-    work = prod(x.size for x in flat(labels)) * (prod(x.size for x in depth) + prod(x.size for x in width))
-    return a if work >= SMALLEST and attributes(a) is not None else None
+    return a if large_enough(row.size if row is not None else 1, key.size) and attributes(a) is not None else None
+
+
+def large_enough(rows: int, keys: int) -> bool:
+    return rows * keys >= (SMALLEST_OF_FEW if rows <= FEW_ROWS else SMALLEST)
 
 
 def _tail(dot: Op, labels: Labels, uses: dict[Value, list[Op]]) -> tuple[Op, Labels]:
