@@ -89,7 +89,9 @@ def test_large_bodies_stay(width):
 
 
 def test_library_calls_stay():
-    program = compiled(
-        lambda w, x: lax.fori_loop(0, 9, lambda i, c: w @ c, x), np.ones((90, 90), np.float32), np.ones(90, np.float32)
-    )
-    assert len(steps(program, While)) == 1
+    def function(w, x):
+        return lax.fori_loop(0, 9, lambda i, c: w @ c, x)
+
+    large, small = (compiled(function, np.ones((n, n), np.float32), np.ones(n, np.float32)) for n in (300, 90))
+    assert len(steps(large, While)) == 1
+    assert not steps(small, While)

@@ -147,7 +147,7 @@ def test_small_kernels_in_turn(device: jax.Device, function, dtype: str) -> None
 
 @pytest.mark.parametrize("width", [5, 40])
 def test_branches_in_a_loop_of_steps(device: jax.Device, width: int) -> None:
-    """Branches, with loops in them and in the branches of others; the number of a branch is too small, and too large."""
+    """Branches, with loops in them and in the branches of others; the number of a branch is out of range."""
 
     def until(c):
         return lax.while_loop(lambda c: jnp.abs(c[0]).max() > 0.1, lambda c: (c[0][::-1] * 0.5, c[1] + 1), (c, 0))[0]

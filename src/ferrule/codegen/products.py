@@ -14,7 +14,7 @@ from ferrule.ir import ConvDims, DotDims, Op
 from ferrule.ir.types import DType, f32
 
 
-def _sum_type(op: Op) -> DType:
+def sum_type(op: Op) -> DType:
     dtype: DType = op.result.dtype
     return f32 if dtype.is_float and dtype.bits < 32 else dtype
 
@@ -24,13 +24,13 @@ def _read(em: Emitter, op: Op, i: int, place: Sequence[Component], dtype: DType)
 
 
 def _finish(em: Emitter, op: Op, total: Lanes) -> Lanes:
-    return em.s.convert(_sum_type(op), op.result.dtype, total)
+    return em.s.convert(sum_type(op), op.result.dtype, total)
 
 
 def dot_element(em: Emitter, op: Op, index: Key, dims: DotDims) -> Lanes:
     """The sum over the contracted dimensions."""
     a, b = (v.shape for v in op.operands)
-    kind = _sum_type(op)
+    kind = sum_type(op)
     batch = len(dims.lhs_batching_dimensions)
     left_bound = dims.lhs_batching_dimensions + dims.lhs_contracting_dimensions
     right_bound = dims.rhs_batching_dimensions + dims.rhs_contracting_dimensions
@@ -59,7 +59,7 @@ def convolution_element(em: Emitter, op: Op, index: Key, attrs: tuple[tuple, tup
     dims: ConvDims = op.attrs["dimension_numbers"]
     groups, batches = op.attrs.get("feature_group_count", 1), op.attrs.get("batch_group_count", 1)
     x, kernel = (v.shape for v in op.operands)
-    kind = _sum_type(op)
+    kind = sum_type(op)
     window = [kernel[d] for d in dims.kernel_spatial_dimensions]
     features, outputs = kernel[dims.kernel_input_feature_dimension], kernel[dims.kernel_output_feature_dimension]
     image, feature = index[dims.output_batch_dimension], index[dims.output_feature_dimension]

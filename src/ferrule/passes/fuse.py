@@ -244,6 +244,8 @@ class _Fuser:
             return False
         if any(r in self.escaping for r in op.results) or any(u.name in BOUNDARY for u in users):
             return False
+        if self.machine and not self.machine.grouped and any(u.name == "dot_general" for u in users):
+            return False  # a product reads each element many times
         if op.name == "iota":
             # what an update overwrites is in memory
             return not any(u.name in UPDATES and value in u.operands[: _targets(u)] for u in users)

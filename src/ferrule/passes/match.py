@@ -18,6 +18,7 @@ from ferrule.ir import Block, ConvDims, DotDims, DType, Op, Tensor, Type, Value,
 from ferrule.passes import device_fft, device_scan, device_sort
 from ferrule.passes.match_device import PRODUCTS, device_rule
 from ferrule.passes.match_mkl import mkl_rule
+from ferrule.passes.small_dots import small_dot
 from ferrule.stablehlo.tables import TypedFloat, TypedInt
 from ferrule.targets.gpu import Gpu
 from ferrule.targets.machine import Machine
@@ -46,6 +47,9 @@ def match(block: Block, machine: Machine | None = None) -> Block:
                     return device_scan.running_total(out, op, operands, machine)
             if op.name in PRODUCTS:
                 return device_rule(out, op, operands, machine)
+        if op.name in ("dot", "dot_general") and machine is not None:
+            if (product := small_dot(out, op, operands, machine)) is not None:
+                return [product]
         return MATCHERS[op.name](out, op, operands) if op.name in MATCHERS else None
 
     return rewrite(block, rule)

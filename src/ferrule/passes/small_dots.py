@@ -1,0 +1,62 @@
+"""Small matrix products stay in the program: kernels do them, with what follows (codegen/small_products.py).
+
+A library call costs a quarter of a microsecond before it multiplies anything, and ends a kernel and a loop's function.
+"""
+
+from __future__ import annotations
+
+from ferrule.codegen.small_products import Product, free_dims, product_of
+from ferrule.ir import Block, DotDims, Op, Value
+from ferrule.ir.types import DType
+from ferrule.targets.machine import Machine
+
+# Multiplications of one product of a batch up to which generated code is the faster one, measured in loops: with lanes
+# across the columns (and for products with a vector), with lanes along the sums, and of narrow types, for which the
+# library has instructions of its own. LONGEST: terms of one sum.
+ACROSS, ALONG, NARROW, LONGEST = 1 << 16, 1 << 15, (1 << 15) - 1, 512
+
+
+def small_dot(out: Block, op: Op, operands: list[Value], machine: Machine) -> Value | None:
+    """The product as an op that a kernel is generated for, its operands as they lie in memory; None if it is large."""
+    lhs, rhs = operands
+    if op.name == "dot":
+        dims = DotDims((), (), (len(lhs.shape) - 1,), (0,))
+    else:
+        dims = op.attrs["dot_dimension_numbers"]
+    if not _summable(op.result.dtype, [v.dtype for v in operands]):
+        return None
+    left = _plain(lhs, dims.lhs_batching_dimensions, dims.lhs_contracting_dimensions)
+    right = _plain(rhs, dims.rhs_batching_dimensions, dims.rhs_contracting_dimensions)
+    lhs, rhs = left[0], right[0]
+    dims = DotDims(left[1], right[1], left[2], right[2])
+    p = product_of(lhs.shape, rhs.shape, dims)
+    if machine.grouped or p is None or not _is_small(p, min(v.dtype.itemsize for v in operands) < 4):
+        return None
+    attrs = {"dot_dimension_numbers": dims}
+    return out.add("dot_general", [lhs, rhs], [op.result.type], attrs, (), op.loc).result
+
+
+def _summable(result: DType, operands: list[DType]) -> bool:
+    if any(d.kind == "bool" or d.is_complex != result.is_complex for d in (*operands, result)):
+        return False
+    if result.is_int:
+        return result.bits >= 32 and all(d.is_int for d in operands)
+    return all(not d.is_int for d in operands)
+
+
+def _is_small(p: Product, narrow: bool) -> bool:
+    most = ACROSS if p.way == "across" or 1 in (p.m, p.n) else ALONG
+    return p.way is not None and p.m * p.n * p.k <= (min(most, NARROW) if narrow else most) and p.k <= LONGEST
+
+
+def _plain(value: Value, batch: tuple[int, ...], contract: tuple[int, ...]) -> tuple[Value, tuple, tuple]:
+    """An operand, its batch and its contracting dimensions, looked at through transposes that keep the free ones in
+    order."""
+    while (op := value.op) is not None and op.name == "transpose":
+        order = op.attrs["permutation"]
+        free = [order[d] for d in free_dims(len(value.shape), batch, contract)]
+        if free != sorted(free):
+            break
+        value = op.operands[0]
+        batch, contract = (tuple(order[d] for d in group) for group in (batch, contract))
+    return value, tuple(batch), tuple(contract)
