@@ -56,6 +56,15 @@ Status CheckRowMajor(const PJRT_Buffer_MemoryLayout* layout, const int64_t* dims
                        "(jax.device_put with a Format), or leave the layout out");
 }
 
+PackedForms* Contents::Forms(Allocator* allocator) {
+  if (exposed_.load(std::memory_order_relaxed) || !PackedForms::Enabled()) return nullptr;
+  PackedForms* forms = forms_.load(std::memory_order_acquire);
+  if (forms != nullptr) return forms;
+  auto made = std::make_unique<PackedForms>(Ref<Allocator>::Share(allocator));
+  // Another run may have been faster: then its own is taken.
+  return forms_.compare_exchange_strong(forms, made.get(), std::memory_order_acq_rel) ? made.release() : forms;
+}
+
 int64_t Buffer::bytes() const {
   int64_t n = ElementBytes(dtype);
   for (int64_t d : dims) n *= d;
@@ -210,6 +219,7 @@ Result<void*> Address(Buffer* buffer) {
 Status PJRT_Buffer_UnsafePointer(PJRT_Buffer_UnsafePointer_Args& args) {
   auto address = Address(From(args.buffer));
   if (!address.ok()) return address.status();
+  if (auto contents = From(args.buffer)->contents()) contents->Expose();
   args.buffer_pointer = reinterpret_cast<uintptr_t>(*address);
   return {};
 }

@@ -15,6 +15,7 @@
 #include "event.h"
 #include "handles.h"
 #include "layout.h"
+#include "packed.h"
 #include "ref.h"
 #include "status.h"
 
@@ -28,13 +29,25 @@ class Contents : public RefCounted {
   explicit Contents(Ref<Event> ready, Ref<Storage> storage = nullptr)
       : ready(std::move(ready)), storage(std::move(storage)) {}
 
+  ~Contents() override { delete forms_.load(std::memory_order_relaxed); }
+
   const Ref<Event> ready;
   Ref<Storage> storage;
+
+  // Other forms of the data; null when it may change unseen. (Views through NumPy and DLPack must not write, nor may
+  // the owner of host memory that is immutable by contract: arrays do not change.)
+  PackedForms* Forms(Allocator* allocator);
+  // Somebody outside has promised nothing and knows the address.
+  void Expose() { exposed_.store(true, std::memory_order_relaxed); }
 
   // On an accelerator a consumer need not wait for `ready`: once this is true, `storage` is there, and `pending` is the
   // command that fills it.
   std::atomic<bool> submitted{false};
   Command pending;
+
+ private:
+  std::atomic<bool> exposed_{false};
+  std::atomic<PackedForms*> forms_{nullptr};
 };
 
 // Dimensions, without an allocation up to rank 6.

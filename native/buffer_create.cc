@@ -89,9 +89,10 @@ Status PJRT_Client_CreateViewOfDeviceBuffer(PJRT_Client_CreateViewOfDeviceBuffer
     };
   }
   // Read-only: its owner goes on using it, so donation must not hand it to an output.
-  args.buffer = NewBuffer(
-      *memory, args.element_type, args.dims, args.num_dims,
-      Ref<Contents>::Make(Event::Done(), Storage::Alias(args.device_buffer_ptr, *bytes, true, std::move(release))));
+  auto contents =
+      Ref<Contents>::Make(Event::Done(), Storage::Alias(args.device_buffer_ptr, *bytes, true, std::move(release)));
+  contents->Expose();
+  args.buffer = NewBuffer(*memory, args.element_type, args.dims, args.num_dims, std::move(contents));
   return {};
 }
 

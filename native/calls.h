@@ -44,9 +44,16 @@ struct Shape {
   }
 };
 
+// What an operand of a call is to the program.
+struct OperandSource {
+  enum Kind : uint8_t { kComputed, kParam, kConstant } kind = kComputed;  // kParam: one that is never donated
+  int64_t where = 0;  // the number of the parameter, or the constant's offset
+};
+
 struct CallDesc {
   std::string target;
   std::vector<Shape> operands, results;
+  std::vector<OperandSource> sources;  // of each operand; empty where nobody knows
   Dict attrs;
 };
 

@@ -102,6 +102,7 @@ Result<std::unique_ptr<Prepared>> PrepareConv(const CallDesc& call) {
     attributes.Fail("batch, feature and group counts do not fit each other");
   }
   FERRULE_RETURN_IF_ERROR(attributes.status());
+  if (call.sources.size() > 1) s.kernel_source = call.sources[1];
   if (s.output_elements == 0 || s.input_elements == 0 || s.kernel_elements == 0) {
     return std::unique_ptr<Prepared>(new ZeroFill(s.output_elements * SizeOf(s.output_type)));
   }

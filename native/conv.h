@@ -33,6 +33,7 @@ struct ConvShape {
   int64_t output_batch_stride, output_feature_stride;
   std::vector<ConvWindow> windows;
   int64_t input_elements, kernel_elements, output_elements;
+  OperandSource kernel_source;
 
   // Feature groups and batch groups never occur together: both split the output features.
   int64_t groups() const { return feature_groups > 1 ? feature_groups : batch_groups; }

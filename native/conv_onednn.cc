@@ -4,6 +4,7 @@
 //   backward weights  the "kernel" is larger than the result: gradients of kernels, as JAX writes them.
 #include <algorithm>
 #include <cstdlib>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -153,6 +154,21 @@ bool Describe(const ConvShape& s, Kind kind, Geometry* g) {
   return true;
 }
 
+// All that the weights' form follows from: equal convolutions of one process choose equal layouts. (Whether the kernel
+// is turned around follows from the kind and `reversed`.)
+std::string Key(const ConvShape& s, const Geometry& g, Kind kind, int threads) {
+  std::string key = "convolution";
+  auto add = [&](int64_t number) { key += ' ' + std::to_string(number); };
+  auto list = [&](const std::vector<int64_t>& numbers) { std::for_each(numbers.begin(), numbers.end(), add); };
+  add(static_cast<int64_t>(kind)), add(threads);
+  for (const Tensor* t : {&g.source, &g.weights, &g.destination}) {
+    add(static_cast<int64_t>(t->type)), list(t->dims), list(t->strides);
+  }
+  list(g.strides), list(g.dilations), list(g.pad_low), list(g.pad_high);
+  for (const ConvWindow& w : s.windows) add(w.reversed);
+  return key;
+}
+
 std::unique_ptr<Prepared> Make(const OneDnn& dnnl, const ConvShape& s, Kind kind) {
   Geometry g;
   if (!Describe(s, kind, &g)) return nullptr;
@@ -211,18 +227,19 @@ std::unique_ptr<Prepared> Make(const OneDnn& dnnl, const ConvShape& s, Kind kind
     if (kind == Kind::kBackwardWeights) return nullptr;  // never written so; the general path knows it
     preparation = std::make_unique<TurnKernel>(s, std::move(turn));
   }
+  DnnlKept kept{s.kernel_source, Key(s, g, kind, threads)};
   DnnlTensor a{std::move(source_layout), OneDnn::kSourceArg, OneDnn::kSourceMd};
   DnnlTensor w{std::move(weights_layout), OneDnn::kWeightsArg, OneDnn::kWeightsMd};
   DnnlTensor b{std::move(to_layout), OneDnn::kDestinationArg, OneDnn::kDestinationMd};
   auto differential = [](DnnlTensor& t, int argument, int query) { t.argument = argument, t.query = query; };
   switch (kind) {
     case Kind::kForward:
-      return DnnlCall(dnnl, threads, std::move(owner), std::move(a), std::move(w), std::move(b),
+      return DnnlCall(dnnl, threads, std::move(owner), std::move(a), std::move(w), std::move(b), std::move(kept),
                       std::move(preparation));
     case Kind::kBackwardData:
       differential(a, OneDnn::kDiffSourceArg, OneDnn::kDiffSourceMd);
       differential(b, OneDnn::kDiffDestinationArg, OneDnn::kDiffDestinationMd);
-      return DnnlCall(dnnl, threads, std::move(owner), std::move(b), std::move(w), std::move(a),
+      return DnnlCall(dnnl, threads, std::move(owner), std::move(b), std::move(w), std::move(a), std::move(kept),
                       std::move(preparation));
     default:
       differential(w, OneDnn::kDiffWeightsArg, OneDnn::kDiffWeightsMd);

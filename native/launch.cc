@@ -168,6 +168,19 @@ Status Launch::Bind() {
   return {};
 }
 
+PackedForms* Launch::Forms(void* self, const OperandSource& source) {
+  const auto* launch = static_cast<const Launch*>(self);
+  Allocator* allocator = launch->device_->allocator();
+  switch (source.kind) {
+    case OperandSource::kParam:
+      return launch->inputs_[source.where].contents->Forms(allocator);
+    case OperandSource::kConstant:
+      return PackedForms::Enabled() ? launch->program().ConstantForms(source.where, allocator) : nullptr;
+    default:
+      return nullptr;
+  }
+}
+
 ExecContext Launch::MakeContext(Scratch* scratch) const {
   static std::atomic<int64_t> next_run{1};
   ExecContext context;
@@ -177,6 +190,8 @@ ExecContext Launch::MakeContext(Scratch* scratch) const {
   context.ffi_context = context_ ? &context_->user_data : nullptr;
   context.allocate = Scratch::Allocate;
   context.allocate_self = scratch;
+  context.forms = Forms;
+  context.forms_self = const_cast<Launch*>(this);
   context.replica_id = ids_.replica;
   context.partition_id = ids_.partition;
   context.rendezvous = rendezvous_.get();

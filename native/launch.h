@@ -69,6 +69,7 @@ class Launch {
   bool MayReuse(const Contents& contents, size_t output);
   // What the steps of this run may use.
   ExecContext MakeContext(Scratch* scratch) const;
+  static PackedForms* Forms(void* self, const OperandSource& source);
 
   // On an accelerator (device_launch.cc).
   struct Flight;

@@ -201,6 +201,11 @@ class Call : public Prepared {
     return static_cast<bool>(primitive_.primitive);
   }
   void SetPreparation(std::unique_ptr<DnnlPreparation> preparation) { preparation_ = std::move(preparation); }
+  // After everything else is set.
+  void KeepSecond(DnnlKept kept) {
+    const bool changes = preparation_ || sides_[1].reorders;
+    if (changes && kept.source.kind != OperandSource::kComputed) kept_ = std::move(kept);
+  }
 
   Status Run(void* const* operands, void* const* results, ExecContext& context) const override {
     dnnl_.UseThreads(threads_);
@@ -208,22 +213,17 @@ class Call : public Prepared {
     if (dnnl_.stream_create(&stream, dnnl_.engine, 1) != 0) return Internal("oneDNN cannot make a stream");
     DnnlOwner owner(stream, dnnl_.stream_destroy);
     void* data[3] = {operands[0], operands[1], results[0]};
-    if (preparation_) {
-      void* prepared = Allocate(context, preparation_->Bytes());
-      if (!prepared) return NoMemory(preparation_->Bytes());
-      preparation_->Run(data[1], prepared);
-      data[1] = prepared;
-    }
-    void* inside[3];
-    for (int i = 0; i < 3; ++i) {
+    void* inside[3] = {data[0], data[1], data[2]};
+    for (int i : {0, 2}) {
       const Side& side = sides_[i];
-      inside[i] = data[i];
       if (!side.reorders) continue;
-      int64_t bytes = static_cast<int64_t>(dnnl_.memory_desc_get_size(side.inside.get()));
+      int64_t bytes = BytesInside(side);
       inside[i] = Allocate(context, bytes);
       if (!inside[i]) return NoMemory(bytes);
-      if (i < 2) FERRULE_RETURN_IF_ERROR(Reorder(side, data[i], inside[i], false, stream, context));
+      if (i == 0) FERRULE_RETURN_IF_ERROR(Reorder(side, data[i], inside[i], false, stream, context));
     }
+    Ref<Storage> kept;  // while it is used
+    FERRULE_RETURN_IF_ERROR(GetSecond(data[1], stream, context, &inside[1], &kept));
     std::vector<Argument> arguments;
     for (int i = 0; i < 3; ++i) arguments.push_back({sides_[i].argument, sides_[i].inside.get(), inside[i]});
     FERRULE_RETURN_IF_ERROR(Execute(primitive_, std::move(arguments), stream, context));
@@ -238,6 +238,38 @@ class Call : public Prepared {
     DnnlObject layout;
     void* data;
   };
+
+  int64_t BytesInside(const Side& side) const {
+    return static_cast<int64_t>(dnnl_.memory_desc_get_size(side.inside.get()));
+  }
+
+  // The second operand as the primitive wants it: itself, a form from an earlier run, or one that is made now.
+  Status GetSecond(void* data, DnnlObject stream, ExecContext& context, void** inside, Ref<Storage>* kept) const {
+    const Side& side = sides_[1];
+    *inside = data;
+    if (!preparation_ && !side.reorders) return Status();
+    const std::string& key = kept_.key;
+    PackedForms* forms = key.empty() || !context.forms ? nullptr : context.forms(context.forms_self, kept_.source);
+    if (forms && (*kept = forms->Find(key))) {
+      *inside = (*kept)->data();
+      return Status();
+    }
+    int64_t bytes = side.reorders ? BytesInside(side) : preparation_->Bytes();
+    if (forms) *kept = forms->Allocate(key, bytes);
+    *inside = *kept ? (*kept)->data() : Allocate(context, bytes);
+    if (!*inside) return NoMemory(bytes);
+    if (preparation_) {
+      void* prepared = side.reorders ? Allocate(context, preparation_->Bytes()) : *inside;
+      if (!prepared) return NoMemory(preparation_->Bytes());
+      preparation_->Run(data, prepared);
+      data = prepared;
+    }
+    if (side.reorders) FERRULE_RETURN_IF_ERROR(Reorder(side, data, *inside, false, stream, context));
+    if (!*kept) return Status();
+    dnnl_.stream_wait(stream);  // other runs read it at once
+    forms->Keep(key, *kept);
+    return Status();
+  }
 
   static void* Allocate(ExecContext& context, int64_t bytes) { return context.allocate(context.allocate_self, bytes); }
   static Status NoMemory(int64_t bytes) {
@@ -280,12 +312,14 @@ class Call : public Prepared {
   Primitive primitive_;
   std::vector<Side> sides_;
   std::unique_ptr<DnnlPreparation> preparation_;
+  DnnlKept kept_;
 };
 
 }  // namespace
 
 std::unique_ptr<Prepared> DnnlCall(const OneDnn& dnnl, int threads, DnnlOwner desc, DnnlTensor first, DnnlTensor second,
-                                   DnnlTensor result, std::unique_ptr<DnnlPreparation> prepare_second) {
+                                   DnnlTensor result, DnnlKept kept_second,
+                                   std::unique_ptr<DnnlPreparation> prepare_second) {
   const char* implementation = nullptr;
   dnnl.primitive_desc_query(desc.get(), OneDnn::kImplementation, 0, &implementation);
   std::string name = implementation ? implementation : "";
@@ -296,6 +330,7 @@ std::unique_ptr<Prepared> DnnlCall(const OneDnn& dnnl, int threads, DnnlOwner de
     return nullptr;
   }
   call->SetPreparation(std::move(prepare_second));
+  call->KeepSecond(std::move(kept_second));
   const char* level = std::getenv("FERRULE_DEBUG");
   if (level && std::atoi(level) >= 3) std::fprintf(stderr, "ferrule: oneDNN primitive %s\n", name.c_str());
   return call;

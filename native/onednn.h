@@ -127,9 +127,17 @@ class DnnlPreparation {
   virtual void Run(const void* from, void* to) const = 0;
 };
 
+// Where the second operand is the same data in later runs, its form that the primitive takes is kept (packed.h). The
+// key tells it from every other form of that data; empty when none is to be kept.
+struct DnnlKept {
+  OperandSource source;
+  std::string key;
+};
+
 // Null when a reorder is not to be had, or the primitive is only oneDNN's reference implementation.
 // `threads` is the number that was in use when the primitive was described.
 std::unique_ptr<Prepared> DnnlCall(const OneDnn& dnnl, int threads, DnnlOwner desc, DnnlTensor first, DnnlTensor second,
-                                   DnnlTensor result, std::unique_ptr<DnnlPreparation> prepare_second = nullptr);
+                                   DnnlTensor result, DnnlKept kept_second = {},
+                                   std::unique_ptr<DnnlPreparation> prepare_second = nullptr);
 
 }  // namespace ferrule

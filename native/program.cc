@@ -65,7 +65,7 @@ class LoadedProgram final : public Program {
   };
 
   void Flatten(const ProgramData& data);
-  Status PrepareCalls(const ProgramData& data);
+  Status PrepareCalls(ProgramData& data);
   Status PlaceConstants(std::string_view constants);
   uint32_t AddIndices(const std::vector<uint32_t>& list);
   void DescribeWork(const ProgramData& data);
@@ -156,11 +156,22 @@ Status LoadedProgram::PlaceConstants(std::string_view constants) {
   return {};
 }
 
-Status LoadedProgram::PrepareCalls(const ProgramData& data) {
-  for (const auto& block : data.blocks) {
-    for (const StepData& step : block) {
+// What the operands of a call are, so that the call may keep other forms of them.
+void FindSources(const ProgramData& data, const std::vector<ParamInfo>& params, CallData* call) {
+  for (uint32_t slot : call->operands) {
+    const auto& [kind, where, size] = data.slots[slot];
+    OperandSource& source = call->desc.sources.emplace_back();
+    if (kind == SlotKind::kConstant) source = {OperandSource::kConstant, where};
+    if (kind == SlotKind::kParam && params[where].alias == -1) source = {OperandSource::kParam, where};
+  }
+}
+
+Status LoadedProgram::PrepareCalls(ProgramData& data) {
+  for (auto& block : data.blocks) {
+    for (StepData& step : block) {
       auto* call = std::get_if<CallData>(&step);
       if (!call) continue;
+      FindSources(data, params, call);
       auto prepared = PrepareHostCall(*call, name, compiler);
       if (!prepared.ok()) return prepared.status();
       calls_.push_back(std::move(prepared.value()));
@@ -336,6 +347,11 @@ Result<std::shared_ptr<const Program>> LoadAs(std::string bytes) {
 }
 
 }  // namespace
+
+PackedForms* Program::ConstantForms(int64_t offset, Allocator* allocator) const {
+  std::lock_guard lock(forms_mutex_);
+  return &constant_forms_.try_emplace(offset, Ref<Allocator>::Share(allocator)).first->second;
+}
 
 Result<std::shared_ptr<const Program>> Program::Load(std::string bytes) {
   try {

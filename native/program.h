@@ -2,16 +2,20 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "calls.h"
+#include "packed.h"
 #include "status.h"
 
 namespace ferrule {
 
+class Allocator;
 class DeviceProgram;
 class Rendezvous;
 class ThreadPool;
@@ -25,6 +29,9 @@ struct ExecContext {
   // Scratch memory for library calls; freed when the run ends. Null when memory ran out.
   void* (*allocate)(void* self, int64_t bytes) = nullptr;
   void* allocate_self = nullptr;
+  // Other forms of an operand that is the same in other runs, too; null where there are none to be had.
+  PackedForms* (*forms)(void* self, const OperandSource& source) = nullptr;
+  void* forms_self = nullptr;
   int replica_id = 0, partition_id = 0;
   Rendezvous* rendezvous = nullptr;  // of the devices of this run; null when there is one only
 };
@@ -56,6 +63,9 @@ class Program {
   // address of a parameter that the program donates into it. Thread safe.
   virtual Status Run(void* const* params, void* const* outputs, void* arena, ExecContext& context) const = 0;
 
+  // Other forms of a constant, kept with the program.
+  PackedForms* ConstantForms(int64_t offset, Allocator* allocator) const;
+
   // The program as one for a driver's device; null on the cpu target.
   virtual const DeviceProgram* on_device() const { return nullptr; }
 
@@ -68,6 +78,10 @@ class Program {
   uint32_t flags = 0;
   std::vector<std::pair<std::string, double>> cost;
   int64_t arena_bytes = 0, constant_bytes = 0, code_bytes = 0;
+
+ private:
+  mutable std::mutex forms_mutex_;
+  mutable std::map<int64_t, PackedForms> constant_forms_;  // by offset
 };
 
 // Bytes that one element of a PJRT_Buffer_Type takes in device memory; 0 for tokens and unknown types.
