@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
 import pytest
 from fused import Case, Graph, body, case, check, monoid, sample
 
 from ferrule.codegen.kernel import emit_kernel, work
+from ferrule.codegen.loop import LONG
 from ferrule.ir import Block, ConvDims, DotDims, GatherDims, ScatterDims, Tensor
 from ferrule.ir.types import DTYPES
 from ferrule.targets.cpu import host
@@ -232,6 +235,46 @@ def argmax(g, x, dims):  # type: ignore[no-untyped-def]
         dimensions=dims,
         regions=[body([F, INT, F, INT], pick)],
     )
+
+
+def test_large() -> None:
+    """Several registers side by side, with every kind of rest."""
+    assert prod((130, 131)) >= LONG
+
+    def add(g, x, y):  # type: ignore[no-untyped-def]
+        return g("add", g("multiply", x, y), g("tanh", x))
+
+    def counted(g, x):  # type: ignore[no-untyped-def]
+        return g("add", x, g("convert", g("iota", result=x.type, iota_dimension=1), result=x.type))
+
+    def update(g, x, u, i, j):  # type: ignore[no-untyped-def]
+        return g("dynamic_update_slice", x, g("negate", u), i, j)
+
+    cases = []
+    for shape in [(16384,), (16400,), (16401,), (40003,), (70000,), (130, 131), (20, 1000), (3, 8208), (256, 64)]:
+        cases.append(case(f"add {shape}", [(shape, F), (shape, F)], add, tolerance=1e-6))
+        cases.append(case(f"bf16 {shape}", [(shape, "bf16")], lambda g, x: g("negate", x)))
+        cases.append(
+            case(
+                f"i8 f64 {shape}", [(shape, "i8")], lambda g, x: g("convert", x, result=Tensor(x.shape, DTYPES["f64"]))
+            )
+        )
+    cases += [
+        case("iota", [((130, 131), F)], counted),
+        case("bias", [((300, 100), F), ((100,), F)], lambda g, x, b: g("add", x, broadcast(x.shape, (1,))(g, b))),
+        case("heads", [((8, 40, 3, 64), F)], lambda g, x: g("transpose", x, permutation=(0, 2, 1, 3))),
+        case(
+            "update",
+            [((150, 300), F), ((140, 201), F), ((), INT), ((), INT)],
+            update,
+            args=[sample((150, 300), F), sample((140, 201), F), np.asarray(3, np.int32), np.asarray(77, np.int32)],
+            inplace=1,
+        ),
+    ]
+    from dataclasses import replace
+
+    check(cases)
+    check(cases, replace(host(), vector_bytes=32))
 
 
 def test_argmax() -> None:

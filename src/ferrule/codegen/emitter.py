@@ -80,6 +80,7 @@ class Family:
     group_size: int = 1  # on devices: work-items per group, set by the schedule
     square: Square | None = None  # on devices: the square of elements that a group reads together
     kept: dict[Value, V] = field(default_factory=dict)  # values that a reduction writes where they are read again
+    stream: int = 0  # stores go past the cache; they are aligned to this many bytes (codegen/streams.py)
     team: Team | None = None  # on devices: the work-items that do reductions together, while all of them come there
 
     def at(self, width: int) -> Emitter:
@@ -233,7 +234,7 @@ class Emitter:
     def store(self, pointer: V, dtype: DType, offset: Index, lanes: Lanes) -> None:
         """Writes the elements at an offset."""
         raw = list(lanes) if dtype.is_complex else [self.s.to_memory(dtype, lanes)]
-        memory.store(self.ix, pointer, dtype, offset, raw, self._mask())
+        memory.store(self.ix, pointer, dtype, offset, raw, self._mask(), self.family.stream)
 
     def table(self, values: np.ndarray, dtype: DType, index: Sequence[Component]) -> Lanes:
         """An element of an array that is stored with the code."""

@@ -118,8 +118,11 @@ class Builder:
     def load(self, type: str, pointer: V, align: int) -> V:
         return self.emit(type, f"load {type}, {pointer}, align {align}")
 
-    def store(self, value: V, pointer: V, align: int) -> None:
-        self.do(f"store {value}, {pointer}, align {align}")
+    def store(self, value: V, pointer: V, align: int, stream: bool = False) -> None:
+        """`stream`: past the cache."""
+        if stream:
+            self.globals["!0"] = "!0 = !{i32 1}"
+        self.do(f"store {value}, {pointer}, align {align}{', !nontemporal !0' if stream else ''}")
 
     def offset(self, pointer: V, type: str, index: V) -> V:
         """The address `index` elements of `type` past `pointer`."""

@@ -7,9 +7,10 @@ of the joined dimensions runs in vector lanes; the others, and pieces of the inn
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from math import prod
 
-from ferrule.codegen import items, tiles_device
+from ferrule.codegen import items, streams, tiles_device
 from ferrule.codegen.emitter import Emitter, Family, Lanes
 from ferrule.codegen.index import ZERO, Component, Index
 from ferrule.codegen.lanes import bits_of
@@ -19,7 +20,7 @@ from ferrule.codegen.runs import loops
 from ferrule.codegen.scalar import compute_type
 from ferrule.codegen.tiles import crossing, tiles
 from ferrule.errors import Internal
-from ferrule.ir import Block
+from ferrule.ir import Block, Op
 from ferrule.ops import OPS
 from ferrule.targets.machine import Machine
 
@@ -62,11 +63,17 @@ def emit(family: Family, block: Block, outputs: Sequence[V], begin: V, end: V, n
         return tiles_device.emit(family, sizes, row, compute, write), 1
     width = lane_count(block, family.machine, sizes[-1])
     across = crossing(block, along, sizes, width)
+    pointers = [family.pointers[a] for a in block.args]
     if across is not None:
-        grid = tiles(family, sizes, across, min(width, 16), begin, end, element)
+        width = min(width, 16)
+        past = streams.alignment(family, block, width, sizes[-1], whole_lines=True)
+        write_tiles = partial(tiles, family, sizes, across, width, begin, end, element)
+        grid = streams.either(family, pointers, outputs, past, write_tiles)
         return grid, grain(grid, nanoseconds)
-    width *= _registers(block, width, sizes[-1])
-    grid = nest(family, sizes, width, begin, end, element, nanoseconds)
+    wide = registers(block.ops, width, sizes[-1], prod(sizes))
+    past = streams.alignment(family, block, width if sizes[-1] % (wide * width) else wide * width, sizes[-1])
+    write_rows = partial(nest, family, sizes, width, begin, end, element, nanoseconds, wide)
+    grid = streams.either(family, pointers, outputs, past, write_rows)
     return grid, grain(grid, nanoseconds)
 
 
@@ -76,14 +83,21 @@ def grain(grid: int, nanoseconds: float) -> int:
 
 
 def nest(
-    family: Family, sizes: Sequence[int], width: int, begin: V, end: V, body: Body, nanoseconds: float = 0.0
+    family: Family,
+    sizes: Sequence[int],
+    width: int,
+    begin: V,
+    end: V,
+    body: Body,
+    nanoseconds: float = 0.0,
+    wide: int = 1,
 ) -> int:
-    """Loops over an index space, `width` lanes along the innermost dimension; gives the grid."""
+    """Loops over an index space, `width` lanes along the innermost dimension, `wide` registers; gives the grid."""
     if family.machine.grouped:
         return items.each(family, sizes, width, body)
     inner, rows = sizes[-1], prod(sizes[:-1])
     per_element = max(nanoseconds / (rows * inner), PIECE_NS / PIECE)
-    piece = max(int(PIECE_NS / per_element) // width, 1) * width
+    piece = max(int(PIECE_NS / per_element) // (width * wide), 1) * width * wide
     pieces = 1 if inner <= piece or rows >= ROWS else -(-inner // piece)
 
     # Of several loops around a short one each has a counter: a row is over before two divisions are.
@@ -100,7 +114,7 @@ def nest(
             outer: Sequence[Component] = em.ix.split(row, sizes[:-1])
             if counted:
                 outer = [Index(c, 0, 0, size) for c, size in zip(counters, sizes[:-1], strict=True)]
-            span(family, width, first, last, inner, lambda em, at: body(em, (*outer, at)))
+            span(family, width, first, last, inner, lambda em, at: body(em, (*outer, at)), wide)
         return _next(family, counters, sizes[:-1])
 
     if rows * pieces == 1:  # a launch does the one iteration; code without loops compiles several times faster
@@ -109,7 +123,8 @@ def nest(
         ix = family.at(1).ix
         first = ix.mul(Index(begin, 0, 0, pieces), piece)
         last = ix.clamp(ix.mul(Index(end, 0, 0, pieces + 1), piece), 0, inner)
-        span(family, width, first, last.base, inner, lambda em, at: body(em, (*ix.split(ZERO, sizes[:-1]), at)))
+        row = ix.split(ZERO, sizes[:-1])
+        span(family, width, first, last.base, inner, lambda em, at: body(em, (*row, at)), wide)
     else:
         ix = family.at(1).ix
         start = ix.split(Index(begin, 0, 0, rows + 1), sizes[:-1]) if counted else ()
@@ -131,13 +146,35 @@ def _next(family: Family, counters: Sequence[V], sizes: Sequence[int]) -> list[V
     return found[::-1]
 
 
-def span(family: Family, width: int, first: Index, last: V, size: int, body: Callable[[Emitter, Index], None]) -> None:
+def span(
+    family: Family,
+    width: int,
+    first: Index,
+    last: V,
+    size: int,
+    body: Callable[[Emitter, Index], None],
+    wide: int = 1,
+) -> None:
     """`body(emitter, index)` for index in [first, last), in vectors of `width` lanes, then the rest.
 
     `first` is a multiple of the width. `size` is the upper bound of `last`; when it is a multiple of the width, `last`
-    is one too.
+    is one too. All this holds for `wide` times the width as well, and that many vectors go side by side.
     """
     b = family.b
+    if size % (wide * width) == 0:
+        width *= wide
+    elif wide > 1:
+        ix, many = family.at(1).ix, family.at(wide * width)
+        end = Index(last, 0, 0, size + 1)
+        end = ix.sub(end, ix.divmod(ix.sub(end, first)._replace(low=0), wide * width)[1])
+
+        def vectors(i: V, _: list[V]) -> list[V]:
+            with many.scope():
+                body(many, Index(i, 1, 0, size, width))
+            return []
+
+        b.loop(first.base, end.base, wide * width, [], vectors, "vectors")
+        first = end._replace(align=width)
     em, one = family.at(width), family.at(1)
 
     def vector(i: V, _: list[V]) -> list[V]:
@@ -231,16 +268,28 @@ def _chains(block: Block, width: int, inner: int) -> int:
     return factor
 
 
-def _registers(block: Block, width: int, inner: int) -> int:
-    """How many registers at a time a kernel that does little with each goes on by."""
-    cost = sum(OPS[op.name].flops for op in block.ops)
-    light = width > 1 and cost <= LIGHT and all(OPS[op.name].elementwise or op.name in _STRAIGHT for op in block.ops)
-    return next((n for n in (4, 2) if light and inner % (n * width) == 0), 1)
+def registers(ops: Sequence[Op], width: int, inner: int, total: int) -> int:
+    """How many registers of each value a loop over a large array goes on by.
+
+    One register after the other is slow twice: much of a light loop is counting, and in a heavy one each instruction
+    waits for the one before, further than the processor looks ahead for the next iteration's.
+    """
+    cost = sum(OPS[op.name].flops for op in ops)
+    plain = all((OPS[op.name].elementwise or op.name in _STRAIGHT) and not op.regions for op in ops)
+    if not plain or width == 1 or total < LONG:
+        return 1
+    return next((n for n in (4, 2) if n * cost <= SPREAD_COST and (inner % (n * width) == 0 or inner > 8 * width)), 1)
 
 
-LIGHT = 8
-# Ops that leave neighbours neighbours, or spread one value over all lanes.
-_STRAIGHT = frozenset({"constant", "reshape", "broadcast_in_dim", "transpose", "slice"})
+# Shorter arrays are not worth the code; nor are more operations than this.
+LONG, SPREAD_COST = 1 << 14, 1000
+# Ops that leave neighbours neighbours, spread one value over all lanes, or count.
+_STRAIGHT = frozenset(
+    {
+        *("constant", "reshape", "broadcast_in_dim", "transpose", "slice", "dynamic_slice"),
+        *("iota", "bitcast_convert", "rng_bit_generator"),
+    }
+)
 
 
 # At most so many vectors of a value side by side, so many that are carried, and so many operations in an iteration.

@@ -146,8 +146,13 @@ def load_transposed(ix: Indexer, pointer: V, dtype: DType, offset: Index) -> lis
     return [[row] for row in rows]
 
 
-def store(ix: Indexer, pointer: V, dtype: DType, offset: Index, values: list[V], mask: V | None = None) -> None:
-    """Writes storage values, as `load` reads them. A scalar store takes no mask."""
+def store(
+    ix: Indexer, pointer: V, dtype: DType, offset: Index, values: list[V], mask: V | None = None, stream: int = 0
+) -> None:
+    """Writes storage values, as `load` reads them. A scalar store takes no mask.
+
+    `stream`: vectors go past the cache; their places are aligned to this many bytes.
+    """
     b, type, width = ix.b, memory_type(dtype), ix.width
     count, align = len(values), dtype.part.itemsize
     if width == 1:
@@ -163,7 +168,7 @@ def store(ix: Indexer, pointer: V, dtype: DType, offset: Index, values: list[V],
             whole = _shuffle(b, values[0], values[1], order, type)
             flags = None if mask is None else _double(b, mask, width)
         if flags is None:
-            b.store(whole, address, align)
+            b.store(whole, address, stream or align, stream > 0)
         else:
             name = f"llvm.masked.store.{suffix(whole.type)}.p0"
             place = f"ptr align {align} {address.ref}"

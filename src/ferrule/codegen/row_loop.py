@@ -12,7 +12,7 @@ from ferrule.codegen.emitter import Emitter, Family
 from ferrule.codegen.index import ZERO, Index
 from ferrule.codegen.lanes import bits_of
 from ferrule.codegen.llvm import V, i64
-from ferrule.codegen.loop import grain, span
+from ferrule.codegen.loop import grain, registers, span
 from ferrule.codegen.reduce import runs_along_lanes
 from ferrule.codegen.scalar import compute_type
 from ferrule.ir import Block, Op, Value
@@ -60,6 +60,12 @@ def _kept(block: Block) -> Value | None:
     return None
 
 
+def _after_reductions(block: Block) -> list[Op]:
+    """The ops of the elements, without what a row has one of."""
+    shape = block.results[0].shape
+    return [op for op in block.ops if op.name != "reduce" and any(v.shape == shape for v in op.results)]
+
+
 def _reads(op: Op, value: Value) -> bool:
     stack, seen = list(op.operands), set[Value]()
     while stack:
@@ -81,6 +87,7 @@ def emit(family: Family, block: Block, outputs: Sequence[V], begin: V, end: V, n
     width = family.machine.vector_bytes * 8 // max(bits, default=32)
     while width > 1 and width // 2 >= columns:
         width //= 2
+    wide = registers(_after_reductions(block), width, columns, rows * columns)
 
     kept = _kept(block)
 
@@ -107,7 +114,7 @@ def emit(family: Family, block: Block, outputs: Sequence[V], begin: V, end: V, n
                 for value, pointer, lane in zip(block.results, outputs, lanes, strict=True):
                     wide.store(pointer, value.dtype, offset, lane)
 
-            span(family, width, ZERO, i64(columns), columns, elements)
+            span(family, width, ZERO, i64(columns), columns, elements, wide)
         return []
 
     if rows == 1:

@@ -13,7 +13,7 @@ from ferrule.codegen import concurrent
 from ferrule.codegen.emitter import Emitter, Family
 from ferrule.codegen.index import ZERO, Component, Cond, Index, strides
 from ferrule.codegen.llvm import V, i64
-from ferrule.codegen.loop import grain, lane_count, nest, span
+from ferrule.codegen.loop import grain, lane_count, nest, registers, span
 from ferrule.codegen.runs import joined
 from ferrule.ir import Block, Op, ScatterDims
 
@@ -48,7 +48,9 @@ def _slice(
         offset = em.ix.add(em.ix.flatten(index, shape, strides(whole)), base)
         em.store(outputs[0], update.dtype, offset, lanes)
 
-    grid = nest(family, sizes, lane_count(block, family.machine, sizes[-1]), begin, end, element, nanoseconds)
+    width = lane_count(block, family.machine, sizes[-1])
+    wide = registers([op for op in block.ops if op is not root], width, sizes[-1], prod(sizes))
+    grid = nest(family, sizes, width, begin, end, element, nanoseconds, wide)
     return grid, grain(grid, nanoseconds)
 
 

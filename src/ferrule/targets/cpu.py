@@ -22,4 +22,13 @@ def host() -> Machine:
     wide = next((size for size, need in _X86_LEVELS if all(found.get(f) for f in need)), 16)
     features = ",".join(f"{'+' if on else '-'}{name}" for name, on in sorted(found.items()))
     threads = int(os.environ.get("FERRULE_NUM_THREADS", "0")) or len(os.sched_getaffinity(0))
-    return Machine("cpu", llvm.get_process_triple(), llvm.get_host_cpu_name(), features, wide, threads)
+    return Machine("cpu", llvm.get_process_triple(), llvm.get_host_cpu_name(), features, wide, threads, _cache_bytes())
+
+
+def _cache_bytes() -> int:
+    """The size of the last cache, or a guess where the system does not say."""
+    try:
+        found = os.sysconf("SC_LEVEL3_CACHE_SIZE")
+    except (ValueError, OSError):
+        found = 0
+    return found if found > 0 else Machine.cache_bytes

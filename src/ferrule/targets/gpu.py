@@ -59,7 +59,7 @@ class Gpu(Machine):
 
 
 def _intel(arch: str, units: int, **more: object) -> Gpu:
-    base = Gpu("xpu", "spirv64-unknown-unknown", "", "", 4, units, arch, compute_units=units, group_size=1024)
+    base = Gpu("xpu", "spirv64-unknown-unknown", "", "", 4, units, arch=arch, compute_units=units, group_size=1024)
     return replace(base, **more)  # type: ignore[arg-type]
 
 

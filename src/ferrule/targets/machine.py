@@ -10,7 +10,7 @@ class Machine:
     """One device.
 
     `triple`, `cpu` and `features` are LLVM's names; `vector_bytes` is the width that vector code is written for;
-    `threads` the number of threads that kernels may spread over.
+    `threads` the number of threads that kernels may spread over, `cache_bytes` the last cache that they share.
     """
 
     name: str
@@ -19,6 +19,7 @@ class Machine:
     features: str
     vector_bytes: int
     threads: int
+    cache_bytes: int = 32 << 20
 
     @property
     def grouped(self) -> bool:

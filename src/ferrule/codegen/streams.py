@@ -1,0 +1,70 @@
+"""Results larger than the cache are written past it: a plain store reads the line first, a third of all traffic.
+
+Whoever reads such a result next would not find it in the cache anyway. In an operand's own memory the line is there
+already, and the store would only throw it out; whether a result lies there is seen when the kernel runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ferrule.codegen.emitter import Family
+from ferrule.codegen.llvm import V, i64
+from ferrule.ir import Block, tensor
+
+# The share of the last cache from which on a result does not stay there beside what it is computed from.
+SHARE = 0.75
+# Bytes of a line, and of the shortest register.
+LINE, SHORTEST = 64, 16
+
+
+def alignment(family: Family, block: Block, width: int, inner: int, whole_lines: bool = False) -> int:
+    """If stores are to go past the cache, the alignment of all of `width` lanes in rows of `inner` elements; else 0.
+
+    `whole_lines`: stores of less than a line are not followed by the rest of it.
+    """
+    machine = family.machine
+    if machine.grouped or not machine.triple.startswith("x86_64"):
+        return 0
+    found = LINE
+    for value in block.results:
+        size = tensor(value).dtype.itemsize
+        if tensor(value).nbytes < SHARE * machine.cache_bytes:
+            return 0
+        found = min(found, width * size & -(width * size))
+        if inner * size % found or found < (LINE if whole_lines else SHORTEST):
+            return 0
+    return found
+
+
+def either(family: Family, pointers: Sequence[V], outputs: Sequence[V], align: int, write: Callable[[], int]) -> int:
+    """`write` emits the loops, twice: with stores past the cache, and plain ones."""
+    if not align:
+        return write()
+    b = family.b
+    grid = 0
+    usable = V("i1", "true")
+    for output in outputs:
+        address = b.cast("ptrtoint", output, "i64")
+        rest = b.binary("and", address, i64(align - 1))
+        usable = b.binary("and", usable, b.compare("icmp eq", rest, i64(0)))
+        for pointer in pointers:
+            usable = b.binary("and", usable, b.compare("icmp ne", pointer, output))
+
+    def past() -> list[V]:
+        nonlocal grid
+        family.stream = align
+        with family.at(1).scope():
+            grid = write()
+        family.stream = 0
+        # Threads that are told of the end must see what was written.
+        b.call("void", "llvm.x86.sse.sfence")
+        return []
+
+    def plain() -> list[V]:
+        with family.at(1).scope():
+            write()
+        return []
+
+    b.branch(usable, past, plain)
+    return grid

@@ -1,0 +1,78 @@
+"""Results larger than the cache are written past it, unless they lie in an operand's memory or are not aligned."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from fused import Graph, Linked, evaluate, sample
+
+from ferrule.codegen.kernel import emit_kernel
+from ferrule.ir import Block, Tensor
+from ferrule.ir.types import DTYPES
+from ferrule.targets.cpu import host
+
+SMALL_CACHE = replace(host(), cache_bytes=4096)
+
+
+def aligned(array: np.ndarray, offset: int = 0) -> np.ndarray:
+    """A copy that begins `offset` bytes past a line."""
+    memory = np.zeros(array.nbytes + 192, np.uint8)
+    start = -memory.ctypes.data % 64 + offset
+    found = memory[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+    found[...] = array
+    return found
+
+
+def negated(dtype: str, shape: tuple[int, ...]) -> Block:
+    g = Graph(Tensor(shape, DTYPES[dtype]))
+    return g.done(g("negate", g.args[0]))
+
+
+def transposed(dtype: str, shape: tuple[int, ...]) -> Block:
+    g = Graph(Tensor(shape, DTYPES[dtype]))
+    return g.done(g("negate", g("transpose", g.args[0], permutation=(1, 0))))
+
+
+CASES = [
+    (negated, "f32", (64, 64)),
+    (negated, "f32", (5000,)),
+    (negated, "bf16", (40, 128)),
+    (negated, "i8", (8192,)),
+    (negated, "complex<f32>", (1024,)),
+    (transposed, "f32", (64, 48)),
+    (transposed, "f64", (96, 80)),
+]
+
+
+@pytest.mark.skipif(not host().triple.startswith("x86_64"), reason="stores past the cache are for x86")
+@pytest.mark.parametrize(("build", "dtype", "shape"), CASES, ids=lambda v: getattr(v, "__name__", str(v)))
+def test_past_the_cache(build, dtype: str, shape: tuple[int, ...]) -> None:
+    block = build(dtype, shape)
+    kernel = emit_kernel(block, "k", SMALL_CACHE)
+    assert "!nontemporal" in kernel.text and "sfence" in kernel.text
+    assert "!nontemporal" not in emit_kernel(block, "k", host()).text
+    linked = Linked([kernel], SMALL_CACHE)
+    x = sample(shape, dtype)
+    (want,) = evaluate(block, [x])
+    for offset in (0, DTYPES[dtype].itemsize):  # where it can be done, and where it must not
+        for pieces in (1, 3):
+            out = aligned(np.zeros(want.shape, want.dtype), offset)
+            linked.run(kernel, [aligned(x), out], pieces)
+            np.testing.assert_array_equal(out, want)
+
+
+def test_in_an_operands_memory() -> None:
+    block = negated("f32", (4096,))
+    kernel = emit_kernel(block, "k", SMALL_CACHE)
+    x = aligned(sample((4096,), "f32"))
+    want = -x
+    Linked([kernel], SMALL_CACHE).run(kernel, [x, x])
+    np.testing.assert_array_equal(x, want)
+
+
+def test_rows_that_no_line_ends_stay_in_the_cache() -> None:
+    g = Graph(Tensor((64, 67, 5), DTYPES["f32"]))
+    block = g.done(g("transpose", g.args[0], permutation=(1, 0, 2)))
+    assert "!nontemporal" not in emit_kernel(block, "k", SMALL_CACHE).text
