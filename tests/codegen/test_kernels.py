@@ -535,6 +535,12 @@ def test_gather() -> None:
                 )
                 for d in ("f64", "bf16", "complex<f32>", "complex<f64>", "i1")
             ),
+            case(
+                "embedding",  # the next rows are asked for
+                [((50, 96), F), ((300, 1), INT)],
+                lambda g, x, i: g("negate", take(rows, (1, 96))(g, x, i)),
+                args=[sample((50, 96), F), np.random.default_rng(2).integers(-9, 70, (300, 1)).astype(np.int32)],
+            ),
             case("six gathers", [((6, 4, 9), F), ((4, 32, 1), INT)], several, args=[sample((6, 4, 9), F), few]),
             case(
                 "bf16 rows",
@@ -544,6 +550,17 @@ def test_gather() -> None:
             ),
         ]
     )
+
+
+def test_rows_are_asked_for_ahead() -> None:
+    rows = GatherDims((1,), (0,), (), (), (0,), 1)
+
+    def text(width: int) -> str:
+        g = Graph(Tensor((50, width), DTYPES[F]), Tensor((300, 1), DTYPES[INT]))
+        found = g("gather", *g.args, dimension_numbers=rows, slice_sizes=(1, width), indices_are_sorted=False)
+        return emit_kernel(g.done(found), "k", host()).text
+
+    assert "llvm.prefetch" in text(64) and "llvm.prefetch" not in text(3)
 
 
 def test_updates() -> None:

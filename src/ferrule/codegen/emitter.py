@@ -80,6 +80,7 @@ class Family:
     group_size: int = 1  # on devices: work-items per group, set by the schedule
     square: Square | None = None  # on devices: the square of elements that a group reads together
     kept: dict[Value, V] = field(default_factory=dict)  # values that a reduction writes where they are read again
+    fetched: Value | None = None  # an argument whose elements are asked for only (codegen/fetch_ahead.py)
     stream: int = 0  # stores go past the cache; they are aligned to this many bytes (codegen/streams.py)
     team: Team | None = None  # on devices: the work-items that do reductions together, while all of them come there
 
@@ -151,10 +152,13 @@ class Emitter:
 
     def index_of(self, op: Op, i: int, index: Sequence[Component], low: int, high: int) -> Index:
         """Operand i at `index`, an integer, as an index component limited to low ≤ value ≤ high."""
-        return self.ix.clamp(self.integer(op, i, index), low, high)
+        return self.ix.clamp(self.integer(op, i, index, (low, high)), low, high)
 
-    def integer(self, op: Op, i: int, index: Sequence[Component]) -> Index:
-        """Operand i at `index`, an integer, as an index component (values beyond i64's range become its largest)."""
+    def integer(self, op: Op, i: int, index: Sequence[Component], limits: tuple[int, int] | None = None) -> Index:
+        """Operand i at `index`, an integer, as an index component (values beyond i64's range become its largest).
+
+        `limits`: it may be limited to these, where that is cheaper before it is made wider.
+        """
         value = op.operands[i]
         dtype = tensor(value).dtype
         alone = self.width > 1 and value not in self.family.varying and is_uniform(index)
@@ -166,9 +170,13 @@ class Emitter:
             kind = "i64" if em.width == 1 else f"<{em.width} x i64>"
             if f"i{size}" not in lanes.type and dtype.bits > 1:
                 raise AssertionError(lanes)
-            lanes = self.b.cast("zext" if unsigned else "sext", lanes, kind)
             limit = 1 << (dtype.bits if unsigned else dtype.bits - 1)
             low, high = (0 if unsigned else -limit), limit
+            if limits and em.width > 1 and dtype.kind == "int" and low <= limits[0] <= limits[1] < high:
+                number = em.s.num(lanes)
+                lanes = number.intrinsic("smax", limits[0]).intrinsic("smin", limits[1]).v
+                low, high = limits[0], limits[1] + 1
+            lanes = self.b.cast("zext" if unsigned else "sext", lanes, kind)
         elif unsigned:
             top = em.b.splat(V("i64", str(1 << 62)), em.width)
             name = f"llvm.umin.{'i64' if em.width == 1 else f'v{em.width}i64'}"
@@ -180,6 +188,11 @@ class Emitter:
     # --- memory ---------------------------------------------------------------------------------------------------
     def load(self, value: Value, index: Sequence[Component]) -> Lanes:
         """Reads an argument of the kernel."""
+        if value is self.family.fetched:
+            from ferrule.codegen.fetch_ahead import touch
+
+            touch(self, value, self.ix.flatten(index, value.shape))
+            return self.s.const(tensor(value).dtype, 0)
         square = self.family.square
         if square is not None:
             self.family.square = None

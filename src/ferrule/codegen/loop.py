@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from math import prod
 
-from ferrule.codegen import items, streams, tiles_device
+from ferrule.codegen import fetch_ahead, items, streams, tiles_device
 from ferrule.codegen.emitter import Emitter, Family, Lanes
 from ferrule.codegen.index import ZERO, Component, Index
 from ferrule.codegen.lanes import bits_of
@@ -53,8 +53,12 @@ def emit(family: Family, block: Block, outputs: Sequence[V], begin: V, end: V, n
         for value, pointer, lane in zip(block.results, outputs, lanes, strict=True):
             em.store(pointer, value.dtype, offset, lane)
 
+    fetch = fetch_ahead.rows(family, block, sizes)
+
     def element(em: Emitter, at: Sequence[Component]) -> None:
         """All results are computed before the first is stored: they may lie in an operand's memory."""
+        if fetch is not None:
+            fetch(em, at)
         write(em, at, compute(em, at))
 
     if (row := tiles_device.in_vectors(block, along, sizes, family.machine)) is not None:
@@ -275,7 +279,10 @@ def registers(ops: Sequence[Op], width: int, inner: int, total: int) -> int:
     waits for the one before, further than the processor looks ahead for the next iteration's.
     """
     cost = sum(OPS[op.name].flops for op in ops)
-    plain = all((OPS[op.name].elementwise or op.name in _STRAIGHT) and not op.regions for op in ops)
+    plain = all(
+        (OPS[op.name].elementwise or op.name in _STRAIGHT or fetch_ahead.contiguous(op)) and not op.regions
+        for op in ops
+    )
     if not plain or width == 1 or total < LONG:
         return 1
     return next((n for n in (4, 2) if n * cost <= SPREAD_COST and (inner % (n * width) == 0 or inner > 8 * width)), 1)
