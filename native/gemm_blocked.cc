@@ -90,6 +90,8 @@ class Blocked {
   static constexpr int64_t kDepth = sizeof(T) <= 4 ? 256 : sizeof(T) <= 8 ? 192 : 128;
   // A right side of so many bytes is read where it lies: it is in the first-level cache after the first tile.
   static constexpr int64_t kSmallBytes = 16 << 10;
+  // One of so many is not in the second-level cache.
+  static constexpr int64_t kLargeBytes = 1 << 20;
   static constexpr int64_t kRows = 192, kColumns = 4096 / sizeof(T);
 
   explicit Blocked(const GemmShape& shape)
@@ -132,6 +134,12 @@ class Blocked {
 
   void Sum(const void* a, const void* b, T* d, int64_t d_row, int64_t m, int64_t n) const {
     const int mr = kernels_.rows, nr = kernels_.columns;
+    if constexpr (!kComplex) {
+      bool large = s_.k * n * static_cast<int64_t>(sizeof(T)) >= kLargeBytes;
+      if (large && b_direct_ && s_.b_col == 1 && m <= kernels_.thin[kThinTiles - 1].rows) {
+        return ThinSum(a, static_cast<const T*>(b), d, d_row, m, n);
+      }
+    }
     Scratch& scratch = ThreadScratch();
     // Packing pays when what is packed is used often: A for each panel of columns, B for each panel of rows.
     bool a_in_place = a_direct_ && (n <= 4 * nr || m * s_.k <= 128 * 128);
@@ -197,6 +205,56 @@ class Blocked {
     }
   }
 
+  // The same for few rows: memory bounds it, so B is read once, where it lies.
+  void ThinSum(const void* a, const T* b, T* d, int64_t d_row, int64_t m, int64_t n) const {
+    const ThinTile<T>* tile = kernels_.thin;
+    while (tile->rows < m) ++tile;
+    Scratch& scratch = ThreadScratch();
+    T* left = scratch.a.template Get<T>(tile->rows * kDepth);
+    T* sums = scratch.tile.template Get<T>(tile->rows * tile->columns);
+    for (int64_t pc = 0; pc < s_.k; pc += kDepth) {
+      int64_t depth = std::min(kDepth, s_.k - pc);
+      PackThin(At(a, s_.a_type, pc * s_.a_col), m, depth, tile->rows, left);
+      bool accumulate = pc > 0 || s_.add;
+      for (int64_t j = 0; j < n; j += tile->columns) {
+        int64_t columns = std::min<int64_t>(tile->columns, n - j), b_row = s_.b_row;
+        const T* right = b + pc * s_.b_row + j;
+        if (columns < tile->columns) {
+          T* panel = scratch.b.template Get<T>(kernels_.columns * depth);
+          kernels_.pack_columns(right, 1, s_.b_row, columns, depth, panel);
+          right = panel, b_row = kernels_.columns;
+        } else if (m == tile->rows) {
+          tile->multiply(depth, left, 1, m, right, b_row, d + j, d_row, accumulate);
+          continue;
+        }
+        tile->multiply(depth, left, 1, tile->rows, right, b_row, sums, tile->columns, false);
+        AddTile(sums, tile->columns, m, columns, accumulate, d + j, d_row);
+      }
+    }
+  }
+
+  // panel[p][rows] = A[i][p], with zeros where A has no row.
+  void PackThin(const void* a, int64_t m, int64_t depth, int64_t rows, T* panel) const {
+    T* row = ThreadScratch().row.template Get<T>(depth);
+    for (int64_t i = 0; i < rows; ++i) {
+      if (i < m) {
+        LoadElements(s_.a_type, At(a, s_.a_type, i * s_.a_row), s_.a_col, depth, row);
+      } else {
+        std::fill_n(row, depth, T(0));
+      }
+      for (int64_t p = 0; p < depth; ++p) panel[p * rows + i] = row[p];
+    }
+  }
+
+  void AddTile(const T* tile, int64_t width, int64_t rows, int64_t columns, bool accumulate, T* d,
+               int64_t d_row) const {
+    for (int64_t i = 0; i < rows; ++i) {
+      const T* from = tile + i * width;
+      T* to = d + i * d_row;
+      for (int64_t j = 0; j < columns; ++j) to[j] = accumulate ? static_cast<T>(to[j] + from[j]) : from[j];
+    }
+  }
+
   struct Panel {  // of B
     int64_t depth;
     const R* b;
@@ -215,11 +273,7 @@ class Blocked {
     }
     T* tile = ThreadScratch().tile.template Get<T>((kernels_.rows + kFewRows) * kernels_.columns);
     multiply(p.depth, a, a_row, a_k, p.b, p.b_k, reinterpret_cast<R*>(tile), width * kParts, false);
-    for (int64_t i = 0; i < rows; ++i) {
-      const T* from = tile + i * width;
-      T* to = d + i * d_row;
-      for (int64_t j = 0; j < p.columns; ++j) to[j] = p.accumulate ? static_cast<T>(to[j] + from[j]) : from[j];
-    }
+    AddTile(tile, width, rows, p.columns, p.accumulate, d, d_row);
   }
 
   // Panels of a matrix with `count` rows (or columns, of B): element (w, p) is at x + w * x_w + p * x_k.

@@ -27,23 +27,34 @@ struct TotalOf<float> {
 };
 
 // C[MR][NR] (+)= A[MR][k] * B[k][NR]. B's rows are `b_k` apart: a packed panel, or the matrix itself. A is a packed
-// panel (a_row 1, a_k MR, known when compiled) or has any strides.
-template <class T, int MR, int NV, bool kPackedA>
+// panel (a_row 1, a_k MR, known when compiled) or has any strides. With kFetch the columns of B that come next, which
+// lie where no hardware looks for them, are fetched meanwhile.
+template <class T, int MR, int NV, bool kPackedA, bool kFetch = false>
 void Multiply(int64_t k, const T* a, int64_t a_row, int64_t a_k, const T* b, int64_t b_k, T* c, int64_t c_row,
               bool accumulate) {
   using V = typename VectorOf<T>::type;
   using U = typename VectorOf<T>::unaligned;
-  constexpr int kLanes = kBytes / sizeof(T);
+  constexpr int kLanes = kBytes / sizeof(T), kAhead = 2;  // vectors; a tile has one or two
   V sum[MR][NV] = {};
   if (kPackedA) {
     a_row = 1;
     a_k = MR;
   }
+  // The rows of C lie apart and would be waited for one by one at the end.
+#pragma GCC unroll 32
+  for (int i = 0; i < MR; ++i) {
+#pragma GCC unroll 4
+    for (int j = 0; j < NV; ++j) __builtin_prefetch(c + i * c_row + j * kLanes, 1);
+  }
   for (int64_t p = 0; p < k; ++p) {
     V right[NV];
 #pragma GCC unroll 4
     for (int j = 0; j < NV; ++j) right[j] = *reinterpret_cast<const U*>(b + j * kLanes);
-#pragma GCC unroll 16
+    if (kFetch) {
+#pragma GCC unroll 4
+      for (int j = 0; j < NV; ++j) __builtin_prefetch(b + (kAhead + j) * kLanes, 0, 2);
+    }
+#pragma GCC unroll 32
     for (int i = 0; i < MR; ++i) {
       T left = a[i * a_row];
 #pragma GCC unroll 4
@@ -52,7 +63,7 @@ void Multiply(int64_t k, const T* a, int64_t a_row, int64_t a_k, const T* b, int
     a += a_k;
     b += b_k;
   }
-#pragma GCC unroll 16
+#pragma GCC unroll 32
   for (int i = 0; i < MR; ++i) {
 #pragma GCC unroll 4
     for (int j = 0; j < NV; ++j) {
@@ -125,7 +136,11 @@ inline void Transpose4(const T* from, int64_t from_row, T* to, int64_t to_row) {
 template <class T, int W>
 void Pack(const T* x, int64_t x_w, int64_t x_k, int64_t width, int64_t k, T* panel) {
   if (width == W && x_w == 1) {
-    for (int64_t p = 0; p < k; ++p) __builtin_memcpy(panel + p * W, x + p * x_k, W * sizeof(T));
+    for (int64_t p = 0; p < k; ++p) {
+      // What the next panel begins with.
+      for (int64_t w = 0; w < W; w += 64 / sizeof(T)) __builtin_prefetch(x + p * x_k + W + w, 0, 2);
+      __builtin_memcpy(panel + p * W, x + p * x_k, W * sizeof(T));
+    }
     return;
   }
   if (width < W) {
@@ -253,12 +268,16 @@ void RowTimesColumns(int64_t k, int64_t n, const T* x, const T* b, int64_t b_col
 
 template <class T, int MR, int NV>
 constexpr MicroKernels<T> Real() {
-  constexpr int kWidth = NV * kBytes / static_cast<int>(sizeof(T));
+  constexpr int kLanes = kBytes / static_cast<int>(sizeof(T)), kWidth = NV * kLanes;
   return {MR,
           kWidth,
           {{&Multiply<T, MR, NV, true>, &Multiply<T, MR, NV / 2, true>},
            {&Multiply<T, MR, NV, false>, &Multiply<T, MR, NV / 2, false>},
            {&Multiply<T, kFewRows, NV, false>, &Multiply<T, kFewRows, NV / 2, false>}},
+          {{kFewRows, NV * kLanes, &Multiply<T, kFewRows, NV, true, true>},
+           {MR, NV * kLanes, &Multiply<T, MR, NV, true, true>},
+           {MR * 4 / 3, kLanes, &Multiply<T, MR * 4 / 3, 1, true, true>},
+           {MR * 2, kLanes, &Multiply<T, MR * 2, 1, true, true>}},
           &Pack<T, MR>,
           &Pack<T, kWidth>,
           &RowTimesMatrix<T>,

@@ -14,10 +14,19 @@ using TileFunction = void (*)(int64_t, const R*, int64_t, int64_t, const R*, int
 enum RowsKind { kPackedRows, kStridedRows, kFewStridedRows };
 constexpr int kFewRows = 4;
 
+// A tile for a matrix with few rows: one pass over the right side, which is read where it lies in memory.
+template <class T>
+struct ThinTile {
+  int rows, columns;
+  TileFunction<T> multiply;
+};
+constexpr int kThinTiles = 4;
+
 template <class T>
 struct MicroKernels {
   int rows, columns;
   TileFunction<T> tile[3][2];
+  ThinTile<T> thin[kThinTiles];  // by rising rows; A is packed in panels of that many
   // (x, x_w, x_k, width, k, panel), for panels of `rows` and of `columns`
   void (*pack_rows)(const T*, int64_t, int64_t, int64_t, int64_t, T*);
   void (*pack_columns)(const T*, int64_t, int64_t, int64_t, int64_t, T*);

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -134,6 +138,23 @@ def test_gemm_nan_and_infinity():
 def test_gemm_large(size, dtype):
     a, b = random((1, size, size + 3), dtype), random((1, size + 3, size - 5), dtype)
     close(gemm(a, b, dtype), wide(a) @ wide(b), dtype, size)
+
+
+@pytest.mark.parametrize("isa", ["", "avx2", "baseline"])
+def test_gemm_few_rows_large_matrix(isa):
+    """The path that reads the right side once: every height of tile, odd columns, left sides in any order."""
+    code = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import numpy as np
+from test_calls import close, gemm, laid_out, random, wide
+for dtype in "f", "d", "i":
+    for rows in 2, 4, 7, 12, 15, 16, 17, 23, 24, 25:
+        a, b = laid_out((1, rows, 700), dtype, rows % 2), random((1, 700, 2 * 1003), dtype)
+        close(gemm(a, b, dtype), (wide(a) @ wide(b)).astype(dtype if dtype == "i" else "d"), dtype, 700)
+"""
+    environment = os.environ | {"FERRULE_ISA": isa}
+    subprocess.run([sys.executable, "-c", code, str(Path(__file__).parent)], check=True, env=environment)
 
 
 # --- conv -------------------------------------------------------------------------------------------------------
