@@ -179,3 +179,24 @@ def test_regions_that_differ_are_not_equal():
 
     block = simplify(graph(both, normal(4, 5), normal(2)))
     assert [op.name for op in block.ops].count("reduce") == 3
+
+
+def test_reductions_of_one_element_are_the_body():
+    """Also for -0.0, to which a sum's 0.0 is added, and for a start that matters."""
+
+    def f(x):
+        column = x[:, :1]
+        return (
+            jax.lax.reduce(column, np.float32(0), jax.lax.add, (1,)),
+            jax.lax.reduce(column[None], np.float32(0.5), jax.lax.max, (0, 2)),
+            jax.lax.reduce(column > 0, True, jax.lax.bitwise_and, (1,)),
+            jax.lax.reduce(x, np.float32(1), jax.lax.mul, (0,)),
+        )
+
+    x = normal(4, 3)
+    x[0, 0], x[1, 0] = -0.0, np.nan
+    block = graph(f, x)
+    slim = simplify(block)
+    assert [op.name for op in slim.ops].count("reduce") == 1
+    for got, want in zip(evaluate_block(slim, [x]), evaluate_block(graph(f, x), [x]), strict=True):
+        assert np.asarray(got).tobytes() == np.asarray(want).tobytes()

@@ -35,8 +35,8 @@ def plan(block: Block) -> bool:
     )
 
 
-def _kept(block: Block) -> Value | None:
-    """A value that is costly, summed up, and read again for the result: it waits in the result's memory meanwhile.
+def _kept(block: Block) -> tuple[Value, Op] | None:
+    """A value that is costly, summed up, and read again: from its reduction on it waits in the result's memory.
 
     That memory must be nobody else's: of an operand that a reduction reads it is not (passes/allocate.py).
     """
@@ -56,7 +56,7 @@ def _kept(block: Block) -> Value | None:
         readers += [user for user in block.ops if any(c.result in user.operands for c in converted)]
         summed = [user for user in readers if user.name == "reduce"]
         if len(summed) == 1 and len(readers) > len(summed) + len(converted):
-            return op.result
+            return op.result, summed[0]
     return None
 
 
@@ -96,16 +96,15 @@ def emit(family: Family, block: Block, outputs: Sequence[V], begin: V, end: V, n
         with em.scope():
             outer = tuple(em.ix.split(Index(i, 0, 0, rows), shape[:-1]))
             if kept is not None:
-                family.kept[kept] = outputs[0]
+                family.kept[kept[0]] = outputs[0]
             for op in block.ops:  # what a row has one of
                 for value in op.results:
                     if value.shape == shape[:-1]:
                         em.value(value, outer)
                     elif value.shape == (*shape[:-1], 1):
                         em.value(value, (*outer, ZERO))
-
-            if kept is not None:
-                family.pointers[kept] = family.kept.pop(kept)
+                if kept is not None and op is kept[1]:
+                    family.pointers[kept[0]] = family.kept.pop(kept[0])
 
             def elements(wide: Emitter, column: Index) -> None:
                 index = (*outer, column)

@@ -376,3 +376,19 @@ def _logic(out: Block, op: Op, operands: list[Value]) -> Value | None:
 @rule("divide")
 def _divide(out: Block, op: Op, operands: list[Value]) -> Value | None:
     return operands[0] if _is(operands[1], 1) else None
+
+
+@rule("reduce")
+def _reduce(out: Block, op: Op, operands: list[Value]) -> Value | None:
+    """Over dimensions of one element: the body applied once. Gradients of broadcasts come so."""
+    if len(operands) != 2 or any(operands[0].shape[d] != 1 for d in op.attrs["dimensions"]):
+        return None
+    (source, init), body, result = operands, op.regions[0], op.result.type
+    inner = body.results[0].op
+    if inner is None or len(body.ops) != 1 or inner.operands != body.args or not OPS[inner.name].elementwise:
+        return None
+    if any(v.dtype != op.result.dtype for v in (source, init, *body.args, *body.results)):
+        return None
+    start = out.add("broadcast_in_dim", [init], [result], {"broadcast_dimensions": ()}, (), op.loc).result
+    only = out.add("reshape", [source], [result], {}, (), op.loc).result
+    return out.add(inner.name, [start, only], [result], inner.attrs, (), op.loc).result
