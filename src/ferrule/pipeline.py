@@ -1,7 +1,7 @@
 """The compiler: one function, one line per stage.
 
-read → legalize → import (→ partition) → simplify → match → expand → count → control → carries → fuse → allocate →
-assemble → Program
+read → legalize → import (→ partition) → simplify → match → split → expand → count → control → carries → fuse →
+allocate → assemble → Program
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from ferrule.passes.match import match
 from ferrule.passes.match_attention import match_attention
 from ferrule.passes.partition import partition
 from ferrule.passes.simplify import simplify
+from ferrule.passes.split import split
 from ferrule.program import DONATED, NOT_DONATED, PYTHON, SMALL, Output, Param, Program
 from ferrule.progress import reported
 from ferrule.stablehlo.importer import device_count, import_module
@@ -92,6 +93,7 @@ def compile_module(module: Module, settings: CompileOptions, trace: Trace, machi
     graph = trace.stage("match", lambda: simplify(match(match_attention(graph, machine), machine)))
     if machine.grouped:
         graph = trace.stage("epilogue", lambda: simplify(attach_epilogues(graph)))
+    graph = trace.stage("split", lambda: split(graph))
     graph = trace.stage("expand", lambda: expand(graph, machine))
     graph = trace.stage("count", lambda: count(graph))
     graph = trace.stage("control", lambda: flatten_control(graph, machine))

@@ -170,3 +170,18 @@ def test_loops_in_a_loop_of_steps(device: jax.Device) -> None:
         return lax.cond(c[0] > 0.1, lambda c: lax.fori_loop(0, 9, inner, c), lambda c: c[::-1] * 2, c), c.sum()
 
     agree(lambda x: lax.scan(body, x[0], x), start((20, 12), "float32"))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "complex64"])
+def test_a_state_in_parts(device: jax.Device, dtype: str) -> None:
+    """Systems of equations, whose state is stacked: each part is a carry of its own (passes/split.py)."""
+
+    def slope(s):
+        x, y, z = s
+        return jnp.stack([y - x, x * (1 - z) - y, x * y - z])
+
+    def step(s, _):
+        return s + s.dtype.type(0.05) * slope(s + s.dtype.type(0.025) * slope(s)), s[0]
+
+    for width in (1, 40, 3000):
+        agree(lambda s: lax.scan(step, s, None, length=20), start((3, width), dtype) * 0.2)

@@ -433,6 +433,7 @@ class _Fuser:
         if kernel.name == "loop":  # a kernel's results have one shape
             shapes = dict.fromkeys(r.type.shape for r in results)
             groups = [[r for r in results if r.type.shape == shape] for shape in shapes]
+            groups = [g for g in groups if any(self.users.get(r) or r in self.escaping for r in g)]
         for group in groups:
             leaves = self._leaves(kernel, group)
             new = _fusion(out, group, leaves, kernel, [self._get(out, v) for v in leaves])
