@@ -552,6 +552,42 @@ def test_gather() -> None:
     )
 
 
+def test_threads_share_the_windows_of_a_scatter() -> None:
+    """Places repeat, so each element's updates stay in order; threads have parts of the rows."""
+    from dataclasses import replace
+
+    dims = ScatterDims((1,), (0,), (), (), (0,), 1)
+    where = np.random.default_rng(4).integers(-3, 14, (700, 1)).astype(np.int32)
+
+    def scatter(g, x, i, u):  # type: ignore[no-untyped-def]
+        return g(
+            "scatter",
+            x,
+            i,
+            u,
+            regions=[body([F, F], lambda g, a, b: g("subtract", g("multiply", a, g.const(0.5, F)), b))],
+            scatter_dimension_numbers=dims,
+            unique_indices=False,
+            indices_are_sorted=False,
+        )
+
+    cases = [
+        case(
+            f"rows of {width}",
+            [((11, width), F), ((700, 1), INT), ((700, width), F)],
+            scatter,
+            args=[sample((11, width), F), where, sample((700, width), F)],
+            inplace=1,
+            tolerance=1e-6,
+        )
+        for width in (512, 517, 1000)
+    ]
+    machine = replace(host(), threads=4)
+    assert [emit_kernel(c.block, "k", machine).grid for c in cases] == [4, 4, 4]
+    check(cases, machine)
+    check(cases, replace(machine, vector_bytes=32))
+
+
 def test_rows_are_asked_for_ahead() -> None:
     rows = GatherDims((1,), (0,), (), (), (0,), 1)
 

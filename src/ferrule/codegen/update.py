@@ -13,9 +13,12 @@ from ferrule.codegen import concurrent
 from ferrule.codegen.emitter import Emitter, Family
 from ferrule.codegen.index import ZERO, Component, Cond, Index, strides
 from ferrule.codegen.llvm import V, i64
-from ferrule.codegen.loop import grain, lane_count, nest, registers, span
+from ferrule.codegen.loop import GRAIN_NS, grain, lane_count, nest, registers, span
 from ferrule.codegen.runs import joined
 from ferrule.ir import Block, Op, ScatterDims
+
+# Registers of a window that are worth a thread.
+SHARED = 4
 
 
 def emit(family: Family, block: Block, outputs: Sequence[V], begin: V, end: V, nanoseconds: float) -> tuple[int, int]:
@@ -70,7 +73,8 @@ def _scatter(
     if family.machine.grouped and not root.attrs.get("unique_indices"):
         together = concurrent.operation(root, family.machine)
 
-    def element(em: Emitter, at: Sequence[Component]) -> None:
+    def place_of(em: Emitter, at: Sequence[Component]) -> tuple[list[Component], Cond]:
+        """Where an element of the updates goes, and whether its whole window is inside the result."""
         index = at if shape else ()
         batch = [c for d, c in enumerate(index) if d not in dims.update_window_dims]
         inside: Cond = True
@@ -91,6 +95,11 @@ def _scatter(
             if d in window_of:
                 spot = em.ix.plus(index[window_of[d]], spot)
             place.append(spot)
+        return place, inside
+
+    def element(em: Emitter, at: Sequence[Component]) -> None:
+        index = at if shape else ()
+        place, inside = place_of(em, at)
 
         def write() -> list[V]:
             with em.scope():
@@ -123,21 +132,33 @@ def _scatter(
         return nest(family, sizes, 1, begin, end, element, nanoseconds), 1
     if family.machine.grouped:
         return concurrent.by_window(family, root, shape, element), 1
-    # Places may repeat: one thread works through the updates in order.
-    b = family.b
+    # Places may repeat: who works through the updates does so in order. Threads share them by parts of the windows.
+    b, inner, total = family.b, sizes[-1], prod(sizes[:-1])
+    wanted = min(family.machine.threads, inner // (SHARED * width)) if in_window and nanoseconds > 2 * GRAIN_NS else 1
+    piece = -(-inner // (max(wanted, 1) * width)) * width
+    pieces = -(-inner // piece)
 
-    def once(_: V, __: list[V]) -> list[V]:
-        total = prod(sizes[:-1])
+    def part(p: V, _: list[V]) -> list[V]:
+        ix = family.at(1).ix
+        first, last = ZERO, Index(i64(inner), 0, inner, inner + 1)
+        if pieces > 1:
+            first = ix.mul(Index(p, 0, 0, pieces), piece)
+            last = ix.clamp(ix.add(first, piece), 0, inner)
 
         def row(i: V, _: list[V]) -> list[V]:
             em = family.at(1)
             with em.scope():
                 outer = em.ix.split(Index(i, 0, 0, total), sizes[:-1])
-                span(family, width, ZERO, i64(sizes[-1]), sizes[-1], lambda em, at: element(em, (*outer, at)))
+                if in_window:
+                    place_of(em, (*outer, ZERO))  # read once for the row
+                span(family, width, first, last.base, inner, lambda em, at: element(em, (*outer, at)))
             return []
 
         b.loop(i64(0), i64(total), 1, [], row, "rows")
         return []
 
-    once(i64(0), [])
-    return 1, 1
+    if pieces == 1:
+        part(i64(0), [])
+        return 1, 1
+    b.loop(begin, end, 1, [], part, "parts")
+    return pieces, 1
