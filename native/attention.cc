@@ -2,7 +2,6 @@
 // carried from one block of keys to the next; the logits never are in memory. A second result, if there is one, gets
 // the maxima and the sums, for "attention_backward".
 #include <algorithm>
-#include <cmath>
 #include <limits>
 
 #include "attention_block.h"
@@ -33,7 +32,10 @@ class Attention : public Prepared {
       finite.resize(static_cast<size_t>(s_.members));
       context.pool->For(s_.members, std::max<int64_t>(1, (1 << 16) / (s_.keys * s_.width)),
                         [&](int64_t begin, int64_t end) {
-                          for (int64_t i = begin; i < end; ++i) finite[i] = AllFinite(operands, i);
+                          for (int64_t i = begin; i < end; ++i) {
+                            AttentionBlocks blocks(s_, operands, i);
+                            finite[i] = blocks.Finite(blocks.v(), s_.v, s_.width, ThreadWorkspace().values);
+                          }
                         });
     }
     int64_t most = AttentionBlocks::kMostRows, threads = context.pool->threads();
@@ -56,26 +58,6 @@ class Attention : public Prepared {
   }
 
  private:
-  bool AllFinite(void* const* operands, int64_t member) const {
-    AttentionBlocks blocks(s_, operands, member);
-    for (int64_t key = 0; key < s_.keys; key += AttentionBlocks::kMostKeys) {
-      int64_t keys = std::min(AttentionBlocks::kMostKeys, s_.keys - key);
-      AttentionMatrix v = blocks.Rows(blocks.v(), s_.v, key, keys, s_.width, ThreadWorkspace().values);
-      if (v.column == 1) {
-        for (int64_t i = 0; i < keys; ++i) {
-          if (!ChosenAttention().finite(v.data + i * v.row, s_.width)) return false;
-        }
-        continue;
-      }
-      for (int64_t i = 0; i < keys; ++i) {
-        for (int64_t j = 0; j < s_.width; ++j) {
-          if (!std::isfinite(v.data[i * v.row + j * v.column])) return false;
-        }
-      }
-    }
-    return true;
-  }
-
   void Rows(void* const* operands, void* const* results, int64_t member, int64_t first, int64_t rows, bool skip) const {
     AttentionBlocks blocks(s_, operands, member);
     Workspace& w = ThreadWorkspace();
@@ -109,7 +91,7 @@ class Attention : public Prepared {
       to = std::clamp<int64_t>(first + rows + s_.high, from + 1, s_.keys);
     }
     sweep(from, to);
-    if ((from > 0 || to < s_.keys) && !Negligible(m, rows)) sweep(0, s_.keys);
+    if ((from > 0 || to < s_.keys) && !s_.Negligible(m, rows)) sweep(0, s_.keys);
     if (s_.statistics) Keep(static_cast<float*>(results[1]) + member * s_.rows + first, m, l, rows);
     char* out = s_.At(results[0], s_.out, member);
     for (int64_t r = 0; r < rows; ++r) {
@@ -117,15 +99,6 @@ class Attention : public Prepared {
       StoreElements(s_.out.type, out + (first + r) * s_.out.row * SizeOf(s_.out.type), s_.out.column, s_.width,
                     sums + r * width);
     }
-  }
-
-  // Whether what was left out adds nothing to any row: its exponentials are 0. A row that saw -infinity only is NaN.
-  bool Negligible(const float* m, int64_t rows) const {
-    if (s_.outside == -std::numeric_limits<float>::infinity()) return true;
-    for (int64_t r = 0; r < rows; ++r) {
-      if (!(s_.outside - m[r] < -90.0f)) return false;
-    }
-    return true;
   }
 
   void Keep(float* to, const float* m, const float* l, int64_t rows) const {

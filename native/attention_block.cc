@@ -118,6 +118,17 @@ AttentionMatrix AttentionBlocks::WholeRows(const char* from, const AttentionView
   return {to, padded, 1};
 }
 
+bool AttentionBlocks::Finite(const char* from, const AttentionView& view, int64_t columns, AlignedScratch& copy) const {
+  for (int64_t key = 0; key < s_.keys; key += kMostKeys) {
+    int64_t keys = std::min(kMostKeys, s_.keys - key);
+    AttentionMatrix x = Adjacent(from, view, key, keys, columns, copy);
+    for (int64_t i = 0; i < keys; ++i) {
+      if (!kernels_.finite(x.data + i * x.row, columns)) return false;
+    }
+  }
+  return true;
+}
+
 void AttentionBlocks::Product(const AttentionMatrix& a, int64_t keys, int64_t depth, const float* panels, int64_t rows,
                               float* s, int64_t ld, AlignedScratch& edge) const {
   const int64_t mr = product_.rows, nr = product_.columns;
@@ -181,6 +192,17 @@ void AttentionBlocks::Apply(float* s, int64_t ld, int64_t key, int64_t keys, int
       case AttentionStep::kBand:
         Band(step, s, ld, key, keys, row, rows);
         break;
+    }
+  }
+}
+
+void AttentionBlocks::Clear(float* s, int64_t ld, int64_t key, int64_t keys, int64_t row, int64_t rows,
+                            AlignedScratch& tile) const {
+  for (AttentionStep step : s_.steps) {
+    step.value = 0;
+    if (step.kind == AttentionStep::kBand) Band(step, s, ld, key, keys, row, rows);
+    if (step.kind == AttentionStep::kChoose) {
+      Choose(step, s_.At(operands_[step.operand], step.view, member_), s, ld, key, keys, row, rows, tile);
     }
   }
 }

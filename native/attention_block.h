@@ -43,6 +43,9 @@ class AttentionBlocks {
   AttentionMatrix WholeRows(const char* from, const AttentionView& view, int64_t first, int64_t count, int64_t columns,
                             AlignedScratch& copy) const;
 
+  // Whether none of the keys' elements is infinite or NaN.
+  bool Finite(const char* from, const AttentionView& view, int64_t columns, AlignedScratch& copy) const;
+
   // S[keys][ld] = A[keys][depth] * panels: the logits of all queries of the block for the keys of A, before the steps
   void Product(const AttentionMatrix& a, int64_t keys, int64_t depth, const float* panels, int64_t rows, float* s,
                int64_t ld, AlignedScratch& edge) const;
@@ -53,7 +56,9 @@ class AttentionBlocks {
   // Puts the logits of keys [key, key + keys) for rows [row, row + rows) through the steps.
   void Apply(float* s, int64_t ld, int64_t key, int64_t keys, int64_t row, int64_t rows, AlignedScratch& tile) const;
 
-  // The same for the adjacent logits of one row.
+  // 0 where a mask drops the logits.
+  void Clear(float* s, int64_t ld, int64_t key, int64_t keys, int64_t row, int64_t rows, AlignedScratch& tile) const;
+  // The steps for the adjacent logits of one row.
   void ApplyRow(float* s, int64_t key, int64_t keys, int64_t row, AlignedScratch& tile) const;
 
   const char* q() const { return q_; }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <limits>
 #include <string>
 
 namespace ferrule {
@@ -56,6 +57,16 @@ const char* AttentionShape::At(const void* base, const AttentionView& view, int6
   return static_cast<const char*>(base) + offset * SizeOf(view.type);
 }
 
+bool AttentionShape::Negligible(const float* maxima, int64_t rows) const {
+  if (outside == -std::numeric_limits<float>::infinity()) return true;
+  for (int64_t r = 0; r < rows; ++r) {
+    if (!(outside - maxima[r] < -90.0f)) return false;
+  }
+  return true;
+}
+
+float ReadFloat(Attributes& attributes, const char* name) { return FloatOf(attributes.Int(name)); }
+
 AttentionView ReadAttentionView(Attributes& attributes, const char* name, const Shape& shape,
                                 const std::vector<int64_t>& batch, int64_t rows, int64_t columns) {
   std::vector<int64_t> numbers = attributes.Ints(name, 3 + batch.size());
@@ -73,7 +84,7 @@ Result<AttentionShape> ReadAttention(Attributes& attributes, const CallDesc& cal
   shape.keys = attributes.Int("keys");
   shape.depth = attributes.Int("depth");
   shape.width = attributes.Int("width");
-  shape.scale = FloatOf(attributes.Int("scale"));
+  shape.scale = ReadFloat(attributes, "scale");
   std::vector<int64_t> steps = attributes.Ints("steps");
   if (call.operands.size() < 3 || call.results.empty()) attributes.Fail("it takes at least three operands");
   FERRULE_RETURN_IF_ERROR(attributes.status());

@@ -41,6 +41,9 @@ struct AttentionShape {
   float outside = 0;
 
   bool banded() const { return low <= high; }
+  // Whether what lies outside of the bands adds nothing to rows with these maxima: its exponentials are 0. A row that
+  // saw -infinity only is NaN with it and without.
+  bool Negligible(const float* maxima, int64_t rows) const;
   // Where the matrix of a member of the batch begins.
   const char* At(const void* base, const AttentionView& view, int64_t member) const;
   char* At(void* base, const AttentionView& view, int64_t member) const {
@@ -48,6 +51,8 @@ struct AttentionShape {
   }
 };
 
+// A float that is written as an integer with its bits: attributes are exact then, infinities too.
+float ReadFloat(Attributes& attributes, const char* name);
 Result<AttentionShape> ReadAttention(Attributes& attributes, const CallDesc& call);
 // The view `name` of operand or result number `index` of the call, checked against its size.
 AttentionView ReadAttentionView(Attributes& attributes, const char* name, const Shape& shape,

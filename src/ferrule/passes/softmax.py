@@ -71,9 +71,12 @@ def reduced(value: Value, labels: Labels, key: Axis, kind: str, seen: set[Op]) -
 class Softmax:
     """exp(x - max(x)) / sum(exp(x - max(x))) along an axis."""
 
+    value: Value  # the division
+    value_labels: Labels
     logits: Value
     labels: Labels
     exponential: Value
+    exponential_labels: Labels
     total: Value  # the sum, as the reduction gives it
     total_labels: Labels
     seen: set[Op] = field(default_factory=set)
@@ -86,6 +89,7 @@ def find_softmax(value: Value, labels: Labels, key: Axis) -> Softmax | None:
     if found is None or (divide := found[0].op) is None or divide.name != "divide":
         return None
     seen.add(divide)
+    value, labels = found
     numerator, denominator = (plain(divide.operands[0], found[1], seen), spread(divide.operands[1], found[1], seen))
     if numerator is None or denominator is None or (exp := numerator[0].op) is None or exp.name != "exponential":
         return None
@@ -110,7 +114,7 @@ def find_softmax(value: Value, labels: Labels, key: Axis) -> Softmax | None:
     maximum = reduced(*most, key, "maximum", seen) if most is not None else None
     if maximum is None or maximum[0] is not logits[0] or not same(maximum[1], logits[1]):
         return None
-    return Softmax(*logits, exp.result, *denominator, seen)
+    return Softmax(value, labels, *logits, *numerator, *denominator, seen)
 
 
 @dataclass
