@@ -185,3 +185,29 @@ def test_a_state_in_parts(device: jax.Device, dtype: str) -> None:
 
     for width in (1, 40, 3000):
         agree(lambda s: lax.scan(step, s, None, length=20), start((3, width), dtype) * 0.2)
+
+
+@pytest.mark.parametrize("trips", [8, 9, 10, 33])
+def test_places_that_change_roles(device: jax.Device, trips: int) -> None:
+    """Carries that cannot be computed in place: odd and even numbers of steps, several at once, within other loops."""
+
+    def turned(i, c):
+        return c[::-1] * 0.5 + c.sum() * 0.001 + i * 0.01
+
+    def several(i, c):
+        x, y, z = c
+        return y[::-1] * 0.5, x[::-1] + z * 0.25, jnp.roll(x, 2) * 0.5 + y
+
+    def outer(i, c):
+        c = lax.fori_loop(0, trips, turned, c)
+        return lax.cond(c[0] > c[1], lambda c: lax.fori_loop(0, trips + 1, turned, c), lambda c: c[::-1] - 1, c[::-1])
+
+    def until(c):
+        return turned(c[1], c[0]), c[1] + 1
+
+    x = start((300,), "float32")
+    agree(lambda x: lax.fori_loop(0, trips, turned, x), x)
+    agree(lambda x: lax.fori_loop(0, trips, several, (x, x * 2, x - 1)), x)
+    agree(lambda x: lax.fori_loop(0, trips, outer, x), x)
+    agree(lambda x, n: lax.while_loop(lambda c: c[1] < n, until, (x, 0)), x, np.int32(trips))
+    agree(lambda x: lax.scan(lambda c, x: (turned(0, c) + x, c[::-1]), x[0], x)[1], start((trips, 20), "float32"))

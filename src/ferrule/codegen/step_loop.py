@@ -3,6 +3,9 @@
 What an iteration costs the runtime (looking up pointers, jumping to each kernel) is several times what such kernels do.
 A loop qualifies when all its steps are launches that one thread does, short copies, branches between such steps, and
 loops that have become one function themselves: they are written into this one again.
+
+The next value of a carry that was not computed in its place stays where it is: the two places change roles from one
+iteration to the next, and only after the last one the value is brought where it belongs.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ferrule.codegen.kernel import Kernel
-from ferrule.program import Case, Copy, Launch, Step
+from ferrule.program import ARENA, Case, Copy, Launch, Slot, Step
 
 # Lines of LLVM text of all kernels of a loop, and bytes of a copy: beyond, an iteration takes long enough by itself.
 LINES, COPY_BYTES = 1500, 1024
@@ -37,13 +40,19 @@ class Code:
 
     kernels: Sequence[Kernel]
     blocks: Mapping[int, Sequence[Step]]
+    slots: Sequence[Slot]
     loops: dict[int, Loop] = field(default_factory=dict)
 
 
 def qualifies(loop: Loop, code: Code) -> bool:
     """May this loop become one function?"""
-    lines = _lines([*loop.cond, *loop.body], code)
+    lines = _lines_of(loop, code)
     return bool(loop.cond or loop.body) and lines is not None and lines <= LINES
+
+
+def _lines_of(loop: Loop, code: Code) -> int | None:
+    exchanged = _exchanged(loop, code)
+    return _lines([*loop.cond, *loop.body[: len(loop.body) - len(exchanged)]], code)
 
 
 def _lines(steps: Sequence[Step], code: Code) -> int | None:
@@ -57,8 +66,7 @@ def _lines(steps: Sequence[Step], code: Code) -> int | None:
             inside = [_lines(code.blocks[number], code) for number in step.branches]
             lines = None if None in inside else sum(n for n in inside if n is not None)
         elif isinstance(step, Launch) and step.function in code.loops:
-            inner = code.loops[step.function]
-            lines = _lines([*inner.cond, *inner.body], code)
+            lines = _lines_of(code.loops[step.function], code)
         elif isinstance(step, Launch) and step.grid <= step.grain:
             text = code.kernels[step.function].text
             lines = text.count("\n") if len(_HEAD.findall(text)) == 1 and INLINED not in text else None
@@ -68,6 +76,54 @@ def _lines(steps: Sequence[Step], code: Code) -> int | None:
         if total > LINES:
             return total
     return total
+
+
+def _exchanged(loop: Loop, code: Code) -> list[Copy]:
+    """The copies at the end of a loop's body whose two places may change roles."""
+    found: list[Copy] = []
+    for step in reversed(loop.body):
+        if not isinstance(step, Copy):
+            break
+        found.insert(0, step)
+    used = {*_used(loop.cond, code), *_used(loop.body, code)}
+    while found:
+        ends = [slot for step in found for slot in (step.dst, step.src)]
+        right = [
+            _may_change(step, used, code.slots) and ends.count(step.dst) == ends.count(step.src) == 1 for step in found
+        ]
+        if all(right):
+            break
+        found = found[right.index(False) + 1 :]
+    return found
+
+
+def _may_change(step: Copy, used: set[int], slots: Sequence[Slot]) -> bool:
+    """Is the whole of one place copied to another, and is neither part of what else the loop uses?"""
+    source, target = slots[step.src], slots[step.dst]
+    if source.kind != ARENA or not source.size == target.size == step.nbytes:
+        return False
+    ends = (step.src, step.dst)
+    return not any(_overlap(slots[other], slots[end]) for other in used for end in ends if other not in ends)
+
+
+def _overlap(a: Slot, b: Slot) -> bool:
+    if a.kind != b.kind:
+        return False
+    return a.where < b.where + b.size and b.where < a.where + a.size if a.kind == ARENA else a.where == b.where
+
+
+def _used(steps: Sequence[Step], code: Code) -> set[int]:
+    """The slots that steps read or write."""
+    found: set[int] = set()
+    for step in steps:
+        if isinstance(step, Copy):
+            found |= {step.dst, step.src}
+        elif isinstance(step, Case):
+            found.add(step.index)
+            found.update(*(_used(code.blocks[number], code) for number in step.branches))
+        elif isinstance(step, Launch):
+            found.update(step.slots)
+    return found
 
 
 def emit(symbol: str, loop: Loop, code: Code) -> tuple[Kernel, Launch]:
@@ -92,7 +148,7 @@ def emit(symbol: str, loop: Loop, code: Code) -> tuple[Kernel, Launch]:
         flops=writer.flops,
         bytes=writer.bytes,
     )
-    return kernel, Launch(-1, 1, 1, (*writer.slots, *writer.written), len(writer.written))
+    return kernel, Launch(-1, 1, 1, (*writer.order, *writer.written), len(writer.written))
 
 
 class _Writer:
@@ -100,7 +156,8 @@ class _Writer:
 
     def __init__(self, symbol: str, code: Code) -> None:
         self.symbol, self.code = symbol, code
-        self.slots: dict[int, str] = {}
+        self.order: list[int] = []  # the slots whose pointers the function gets
+        self.slots: dict[int, str] = {}  # where each is now
         self.written: dict[int, None] = {}
         self.texts: dict[int, str] = {}
         self.entry: list[str] = []
@@ -118,7 +175,8 @@ class _Writer:
 
     def pointer(self, slot: int) -> str:
         if slot not in self.slots:
-            number = len(self.slots)
+            number = len(self.order)
+            self.order.append(slot)
             self.slots[slot] = f"%s{number}"
             self.entry.append(f"  %q{number} = getelementptr ptr, ptr %p, i64 {number}")
             self.entry.append(f"  %s{number} = load ptr, ptr %q{number}, align 8")
@@ -143,9 +201,11 @@ class _Writer:
 
     def copy(self, step: Copy) -> None:
         self.written[step.dst] = None
+        self.move(self.pointer(step.dst), self.pointer(step.src), step.nbytes)
+
+    def move(self, to: str, source: str, nbytes: int) -> None:
         self.declares["llvm.memmove"] = "declare void @llvm.memmove.p0.p0.i64(ptr, ptr, i64, i1)"
-        to, source = self.pointer(step.dst), self.pointer(step.src)
-        self.lines.append(f"  call void @llvm.memmove.p0.p0.i64(ptr {to}, ptr {source}, i64 {step.nbytes}, i1 false)")
+        self.lines.append(f"  call void @llvm.memmove.p0.p0.i64(ptr {to}, ptr {source}, i64 {nbytes}, i1 false)")
 
     def launch(self, step: Launch) -> None:
         kernel = self.code.kernels[step.function]
@@ -160,8 +220,9 @@ class _Writer:
         pointers, name = [self.pointer(slot) for slot in step.slots], f"c{self.name()}"
         self.entry.append(f"  %{name} = alloca [{max(1, len(pointers))} x ptr], align 8")
         for i, found in enumerate(pointers):
-            self.entry.append(f"  %{name}.{i} = getelementptr ptr, ptr %{name}, i64 {i}")
-            self.entry.append(f"  store ptr {found}, ptr %{name}.{i}, align 8")
+            to = self.entry if found.startswith("%s") else self.lines
+            to.append(f"  %{name}.{i} = getelementptr ptr, ptr %{name}, i64 {i}")
+            to.append(f"  store ptr {found}, ptr %{name}.{i}, align 8")
         self.lines.append(f"  call void @{self.symbol}.{kernel.symbol}(ptr %{name}, i64 0, i64 {step.grid})")
 
     def case(self, step: Case) -> None:
@@ -182,10 +243,13 @@ class _Writer:
     def loop(self, loop: Loop) -> None:
         number, before, times = self.name(), self.block, self.times
         head, body, out = f"head{number}", f"body{number}", f"exit{number}"
+        exchanged = _exchanged(loop, self.code)
+        places = {slot: self.pointer(slot) for step in exchanged for slot in (step.dst, step.src)}
         self.lines.append(f"  br label %{head}")
         self.start(head)
         at = len(self.lines)
         self.lines.append("")
+        self.slots.update((slot, f"%x{number}.{slot}") for slot in places)
         self.times *= max(loop.trips, 1)
         if loop.trips < 0:
             self.steps(loop.cond)
@@ -195,9 +259,20 @@ class _Writer:
             self.lines.append(f"  %more{number} = icmp slt i64 %i{number}, {loop.trips}")
         self.lines.append(f"  br i1 %more{number}, label %{body}, label %{out}")
         self.start(body)
-        self.steps(loop.body)
+        self.steps(loop.body[: len(loop.body) - len(exchanged)])
         self.lines.append(f"  %next{number} = add nuw nsw i64 %i{number}, 1")
         self.lines.append(f"  br label %{head}")
-        self.lines[at] = f"  %i{number} = phi i64 [0, %{before}], [%next{number}, %{self.block}]"
+        phis = [f"  %i{number} = phi i64 [0, %{before}], [%next{number}, %{self.block}]"]
+        for step in exchanged:
+            for slot, other in ((step.dst, step.src), (step.src, step.dst)):
+                edges = f"[{places[slot]}, %{before}], [{self.slots[other]}, %{self.block}]"
+                phis.append(f"  {self.slots[slot]} = phi ptr {edges}")
+        self.lines[at] = "\n".join(phis)
         self.start(out)
+        for step in exchanged:
+            here = self.slots[step.dst]
+            self.written.update({step.dst: None, step.src: None})
+            self.slots.update((slot, places[slot]) for slot in (step.dst, step.src))
+            if loop.trips < 0 or loop.trips % 2:
+                self.move(self.slots[step.dst], here, step.nbytes)
         self.times = times

@@ -85,7 +85,8 @@ class _Assembler:
         """The loop as one function, where its steps are small kernels."""
         cond, body = (self.program.blocks[number] for number in (step.cond, step.body))
         loop = step_loop.Loop(step.trips, list(cond), step.predicate, list(body))
-        code = step_loop.Code(self.texts, {**dict(enumerate(self.program.blocks)), **self.inside}, self.loops)
+        blocks = {**dict(enumerate(self.program.blocks)), **self.inside}
+        code = step_loop.Code(self.texts, blocks, self.plan.slots, self.loops)
         if self.machine.grouped or not step_loop.qualifies(loop, code):
             return step
         kernel, launch = step_loop.emit(f"k{len(self.texts)}_loop", loop, code)
