@@ -36,29 +36,32 @@ void ConjugateTranspose(T* a, int64_t n) {
   }
 }
 
-// Up to kOwnBelow the plain loops are as fast as a library; OpenBLAS is ahead by half on one thread, which is what it
-// may use, so from kOwnAbove on the own loops with all threads are ahead.
-constexpr int64_t kOwnBelow = 32, kOwnAbove = 512;
+// Up to kOwnBelow the plain loops are as fast as a library. OpenBLAS runs on one thread: from some size on the own
+// products with all threads are ahead, in a factorization with OpenBLAS for the diagonal blocks.
+constexpr int64_t kOwnBelow = 32, kFactorAlone = 512, kFactorBlock = 256, kSolveAlone = 256, kManyColumns = 64;
 
-bool UseLibrary(const void* routine, int64_t n, const ThreadPool& pool) {
-  return routine && n > kOwnBelow && n <= INT_MAX && (n < kOwnAbove || pool.threads() == 1);
-}
-
-// With a null `potrf` by the own loops.
+// The lower triangle of one matrix; with a null `potrf` by the own loops.
 template <class T>
-bool Factor(T* a, int64_t n, bool lower, PotrfRoutine<T> potrf, ThreadPool* pool) {
-  if (potrf) {
+bool FactorLower(T* a, int64_t n, PotrfRoutine<T> potrf, ThreadPool* pool) {
+  if (!potrf || n <= kOwnBelow || n > INT_MAX) return CholeskyLower(a, n, n, kLeaf, CholeskySmall<T>, pool);
+  auto library = [&](T* block, int64_t row, int64_t rows) {
     OneBlasThread one;
-    int size = static_cast<int>(n), info = 0;
-    potrf(lower ? "U" : "L", &size, a, &size, &info);
-    for (int64_t i = 0; i < n && info == 0; ++i) {
-      if (std::isnan(RealOf(a[i * n + i]))) info = 1;  // OpenBLAS takes a NaN for a pivot
+    int size = static_cast<int>(rows), leading = static_cast<int>(row), info = 0;
+    potrf("U", &size, block, &leading, &info);
+    for (int64_t i = 0; i < rows && info == 0; ++i) {
+      if (std::isnan(RealOf(block[i * row + i]))) info = 1;  // OpenBLAS takes a NaN for a pivot
     }
     return info == 0;
-  }
-  if (lower) return CholeskyLower(a, n, pool);
+  };
+  bool threads = pool && pool->threads() > 1 && n > kFactorAlone;
+  return CholeskyLower(a, n, n, threads ? kFactorBlock : n, library, pool);
+}
+
+template <class T>
+bool Factor(T* a, int64_t n, bool lower, PotrfRoutine<T> potrf, ThreadPool* pool) {
+  if (lower) return FactorLower(a, n, potrf, pool);
   ConjugateTranspose(a, n);
-  bool done = CholeskyLower(a, n, pool);
+  bool done = FactorLower(a, n, potrf, pool);
   ConjugateTranspose(a, n);
   return done;
 }
@@ -70,30 +73,28 @@ class Cholesky : public Prepared {
 
   Status Run(void* const* operands, void* const* results, ExecContext& context) const override {
     PotrfRoutine<T> potrf = LapackPotrf<T>();
-    if (!UseLibrary(reinterpret_cast<const void*>(potrf), n_, *context.pool)) potrf = nullptr;
     // A large matrix is spread over the pool by itself; small ones one to a thread.
     bool alone = n_ > 256 || batch_ == 1;
     int64_t matrix = n_ * n_, size = SizeOf(type_);
     auto some = [&](int64_t begin, int64_t end) {
       static thread_local AlignedScratch scratch;
-      T* a = scratch.Get<T>(matrix);
+      using R = decltype(RealOf(T()));
+      T nan = T(std::numeric_limits<R>::quiet_NaN());
+      if constexpr (!std::is_floating_point_v<T>) nan = T(nan.real(), nan.real());
+      bool direct = type_ == kElementOf<T>;
       for (int64_t i = begin; i < end; ++i) {
+        char* to = static_cast<char*>(results[0]) + i * matrix * size;
+        T* a = direct ? reinterpret_cast<T*>(to) : scratch.Get<T>(matrix);
         LoadElements(type_, static_cast<const char*>(operands[0]) + i * matrix * size, 1, matrix, a);
-        bool done = Factor(a, n_, lower_, potrf, alone ? context.pool : nullptr);
-        using R = decltype(RealOf(T()));
-        T nan = T(std::numeric_limits<R>::quiet_NaN());
-        if constexpr (!std::is_floating_point_v<T>) nan = T(nan.real(), nan.real());
-        for (int64_t r = 0; r < n_; ++r) {
-          for (int64_t c = 0; c < n_; ++c) {
-            T& x = a[r * n_ + c];
-            if (!done) {
-              x = nan;
-            } else if (lower_ ? c > r : c < r) {
-              x = T(0);
-            }
+        if (Factor(a, n_, lower_, potrf, alone ? context.pool : nullptr)) {
+          for (int64_t r = 0; r < n_; ++r) {
+            T* row = a + r * n_;
+            lower_ ? std::fill(row + r + 1, row + n_, T(0)) : std::fill(row, row + r, T(0));
           }
+        } else {
+          std::fill_n(a, matrix, nan);
         }
-        StoreElements(type_, static_cast<char*>(results[0]) + i * matrix * size, 1, matrix, a);
+        if (!direct) StoreElements(type_, to, 1, matrix, a);
       }
     };
     if (alone) {
@@ -119,21 +120,6 @@ struct SolveShape {
   Form form;
 };
 
-// to[n][m] = from[m][n], or its conjugate.
-template <class T>
-void Transpose(const T* from, int64_t m, int64_t n, bool conjugate, T* to) {
-  constexpr int64_t kTile = 16;
-  for (int64_t i0 = 0; i0 < m; i0 += kTile) {
-    for (int64_t j0 = 0; j0 < n; j0 += kTile) {
-      for (int64_t i = i0; i < std::min(m, i0 + kTile); ++i) {
-        for (int64_t j = j0; j < std::min(n, j0 + kTile); ++j) {
-          to[j * m + i] = conjugate ? Conjugate(from[i * n + j]) : from[i * n + j];
-        }
-      }
-    }
-  }
-}
-
 template <class T>
 class TriangularSolve : public Prepared {
  public:
@@ -142,8 +128,11 @@ class TriangularSolve : public Prepared {
   Status Run(void* const* operands, void* const* results, ExecContext& context) const override {
     int64_t size = SizeOf(type_), matrix = s_.n * s_.n, right = s_.rows * s_.columns;
     TrsmRoutine<T> trsm = BlasTrsm<T>();
-    bool library = UseLibrary(reinterpret_cast<const void*>(trsm), s_.n, *context.pool) && s_.rows <= INT_MAX &&
-                   s_.columns <= INT_MAX;
+    bool one_vector = s_.left ? s_.columns == 1 : s_.rows == 1;
+    bool own = s_.n <= kOwnBelow || one_vector ||
+               (context.pool->threads() > 1 && s_.n > kSolveAlone &&
+                ((s_.left ? s_.columns : s_.rows) >= kManyColumns || s_.n >= 2 * kSolveAlone));
+    bool library = trsm && !own && s_.n <= INT_MAX && s_.rows <= INT_MAX && s_.columns <= INT_MAX;
     // In the own loops X op(A) = B is op(A)^T X^T = B^T.
     bool transpose_a = s_.left == (s_.form != Form::kPlain), conjugate = s_.form == Form::kAdjoint;
     bool lower = s_.lower != transpose_a;
@@ -163,14 +152,25 @@ class TriangularSolve : public Prepared {
           StoreElements(type_, static_cast<char*>(results[0]) + i * right * size, 1, right, b);
           continue;
         }
-        LoadElements(type_, from, 1, matrix, transpose_a ? turned : a);
-        if (transpose_a) Transpose(turned, s_.n, s_.n, conjugate, a);
-        if (!transpose_a && conjugate) std::transform(a, a + matrix, a, [](T x) { return Conjugate(x); });
+        const T* factor = a;
+        if (type_ == kElementOf<T>) {
+          factor = reinterpret_cast<const T*>(from);
+        } else {
+          LoadElements(type_, from, 1, matrix, transpose_a ? turned : a);
+          factor = transpose_a ? turned : a;
+        }
+        if (transpose_a) {
+          Transpose(factor, s_.n, s_.n, s_.n, conjugate, a, s_.n);
+          factor = a;
+        } else if (conjugate) {
+          std::transform(factor, factor + matrix, a, [](T x) { return Conjugate(x); });
+          factor = a;
+        }
         from = static_cast<const char*>(operands[1]) + i * right * size;
         LoadElements(type_, from, 1, right, s_.left ? b : turned);
-        if (!s_.left) Transpose(turned, s_.rows, s_.columns, false, b);
-        SolveTriangular(lower, s_.unit, s_.n, a, s_.n, b, columns, alone ? context.pool : nullptr);
-        if (!s_.left) Transpose(b, s_.columns, s_.rows, false, turned);
+        if (!s_.left) Transpose(turned, s_.columns, s_.rows, s_.columns, false, b, s_.rows);
+        SolveTriangular(lower, s_.unit, s_.n, factor, s_.n, b, columns, alone ? context.pool : nullptr);
+        if (!s_.left) Transpose(b, s_.rows, s_.columns, s_.rows, false, turned, s_.columns);
         StoreElements(type_, static_cast<char*>(results[0]) + i * right * size, 1, right, s_.left ? b : turned);
       }
     };

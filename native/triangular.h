@@ -1,4 +1,4 @@
-// Blocked triangular solves and Cholesky factorizations on row-major matrices: plain loops on small diagonal blocks,
+// Triangular solves and Cholesky factorizations on row-major matrices by halves: plain loops on small diagonal blocks,
 // the own matrix product for the rest.
 #pragma once
 
@@ -6,8 +6,8 @@
 #include <cmath>
 #include <complex>
 #include <cstdint>
+#include <memory>
 #include <type_traits>
-#include <vector>
 
 #include "element.h"
 #include "gemm_blocked.h"
@@ -44,7 +44,10 @@ constexpr Accumulator kAccumulatorOf = std::is_same_v<T, float>                 
                                        : std::is_same_v<T, std::complex<float>> ? Accumulator::kC64
                                                                                 : Accumulator::kC128;
 
-constexpr int64_t kBlock = 48;  // rows of a diagonal block
+constexpr int64_t kLeaf = 16;  // rows that are solved or factored by plain loops
+
+// Where to cut a matrix of n rows, more than kLeaf, in two.
+inline int64_t Half(int64_t n) { return (n / 2 + kLeaf - 1) / kLeaf * kLeaf; }
 
 // C[m][n] += A[m][k] * B[k][n].
 template <class T>
@@ -83,88 +86,151 @@ void SolveSmall(bool lower, bool unit, int64_t n, const T* a, int64_t a_row, T* 
   }
 }
 
-// In place in b[n][columns]: A X = B with a triangular A, n x n, of which only the named triangle is read.
+// In place in one vector x: A X = B. Each unknown is a dot product with those before it.
+template <class T>
+void SolveVector(bool lower, bool unit, int64_t n, const T* a, int64_t a_row, T* x) {
+  constexpr int64_t kLanes = 8;
+  for (int64_t step = 0; step < n; ++step) {
+    int64_t i = lower ? step : n - 1 - step, k = lower ? 0 : i + 1, end = lower ? i : n;
+    const T* row = a + i * a_row;
+    T sums[kLanes] = {};
+    for (; k + kLanes <= end; k += kLanes) {
+      for (int64_t l = 0; l < kLanes; ++l) sums[l] += row[k + l] * x[k + l];
+    }
+    for (int64_t l = 0; k + l < end; ++l) sums[l] += row[k + l] * x[k + l];
+    for (int64_t half = kLanes / 2; half > 0; half /= 2) {
+      for (int64_t l = 0; l < half; ++l) sums[l] += sums[l + half];
+    }
+    T rest = x[i] - sums[0];
+    x[i] = unit ? rest : rest / row[i];
+  }
+}
+
+// In place in b[n][columns]: A X = B with a triangular A of which only the named triangle is read; `negated` is -A.
+template <class T>
+void SolveHalves(bool lower, bool unit, int64_t n, const T* a, const T* negated, int64_t a_row, T* b, int64_t b_row,
+                 int64_t columns) {
+  if (n <= kLeaf) return SolveSmall(lower, unit, n, a, a_row, b, b_row, columns);
+  int64_t half = Half(n), rest = n - half, corner = half * a_row + half;
+  T* below = b + half * b_row;
+  if (lower) {
+    SolveHalves(lower, unit, half, a, negated, a_row, b, b_row, columns);
+    AddProduct(rest, columns, half, negated + half * a_row, a_row, b, b_row, below, b_row, nullptr);
+    SolveHalves(lower, unit, rest, a + corner, negated + corner, a_row, below, b_row, columns);
+  } else {
+    SolveHalves(lower, unit, rest, a + corner, negated + corner, a_row, below, b_row, columns);
+    AddProduct(half, columns, rest, negated + half, a_row, below, b_row, b, b_row, nullptr);
+    SolveHalves(lower, unit, half, a, negated, a_row, b, b_row, columns);
+  }
+}
+
+// The same for any size: columns are independent, so they are what threads share.
 template <class T>
 void SolveTriangular(bool lower, bool unit, int64_t n, const T* a, int64_t a_row, T* b, int64_t columns,
                      ThreadPool* pool) {
-  constexpr int64_t kChunk = 4096 / sizeof(T);  // columns whose part of a block stays in the cache
-  std::vector<T> negated;
-  for (int64_t done = 0; done < n; done += kBlock) {
-    int64_t size = std::min(kBlock, n - done), rest = n - done - size;
-    int64_t begin = lower ? done : rest;
-    auto some = [&](int64_t first, int64_t last) {
-      for (int64_t c = first; c < last; ++c) {
-        int64_t at = c * kChunk, count = std::min(kChunk, columns - at);
-        SolveSmall(lower, unit, size, a + begin * a_row + begin, a_row, b + begin * columns + at, columns, count);
-      }
-    };
-    int64_t chunks = (columns + kChunk - 1) / kChunk;
-    if (pool) {
-      pool->For(chunks, 1, some);
-    } else {
-      some(0, chunks);
+  if (columns == 1) return SolveVector(lower, unit, n, a, a_row, b);
+  std::unique_ptr<T[]> negated;
+  if (n > kLeaf) {
+    negated.reset(new T[static_cast<size_t>(n * a_row)]);
+    for (int64_t i = 0; i < n; ++i) {
+      int64_t begin = lower ? 0 : i + 1, end = lower ? i : n;
+      Negate(1, end - begin, a + i * a_row + begin, a_row, negated.get() + i * a_row + begin);
     }
-    if (rest == 0) break;
-    int64_t other = lower ? begin + size : 0;
-    negated.resize(static_cast<size_t>(rest * size));
-    Negate(rest, size, a + other * a_row + begin, a_row, negated.data());
-    AddProduct(rest, columns, size, negated.data(), size, b + begin * columns, columns, b + other * columns, columns,
-               pool);
+  }
+  constexpr int64_t kFewColumns = 64 / sizeof(T) * 2, kSmall = 1 << 16;  // what is worth a thread
+  int64_t threads = pool && n * n * columns > kSmall ? pool->threads() : 1;
+  int64_t parts = std::min(threads, (columns + kFewColumns - 1) / kFewColumns);
+  int64_t width = parts ? ((columns + parts - 1) / parts + kFewColumns - 1) / kFewColumns * kFewColumns : 0;
+  auto some = [&](int64_t first, int64_t last) {
+    for (int64_t c = first * width; c < std::min(columns, last * width); c += width) {
+      SolveHalves(lower, unit, n, a, negated.get(), a_row, b + c, columns, std::min(width, columns - c));
+    }
+  };
+  if (parts > 1) {
+    pool->For(parts, 1, some);
+  } else {
+    some(0, parts);
   }
 }
 
-// In place on the lower triangle of a small matrix: A = L * L^H. False when A is not positive definite.
+// In place on the lower triangle of a small matrix, at most kLeaf rows: A = L * L^H. False when A is not positive
+// definite.
 template <class T>
 bool CholeskySmall(T* a, int64_t a_row, int64_t n) {
+  // Rows of L^T here are its columns, which lie apart in memory. What is below the diagonal here is never looked at.
+  T turned[kLeaf][kLeaf];
+  for (int64_t i = 0; i < n; ++i) {
+    for (int64_t j = 0; j < n; ++j) turned[j][i] = j <= i ? a[i * a_row + j] : T(0);
+  }
+  for (int64_t i = n; i < kLeaf; ++i) {
+    for (int64_t j = 0; j < n; ++j) turned[j][i] = T(0);
+  }
   for (int64_t j = 0; j < n; ++j) {
-    T* row = a + j * a_row;
-    for (int64_t i = 0; i < j; ++i) {
-      const T* other = a + i * a_row;
-      T sum = row[i];
-      for (int64_t k = 0; k < i; ++k) sum -= row[k] * Conjugate(other[k]);
-      row[i] = sum / RealOf(other[i]);
-    }
-    auto diagonal = RealOf(row[j]);
-    for (int64_t k = 0; k < j; ++k) diagonal -= RealOf(row[k] * Conjugate(row[k]));
+    auto diagonal = RealOf(turned[j][j]);
     if (!(diagonal > 0) || std::isinf(diagonal)) return false;
-    row[j] = T(std::sqrt(diagonal));
+    diagonal = std::sqrt(diagonal);
+    T column[kLeaf];  // a copy, which no store to `turned` can change
+    for (int64_t i = 0; i < kLeaf; ++i) column[i] = turned[j][i] / diagonal;
+    column[j] = T(diagonal);
+    std::copy_n(column, kLeaf, turned[j]);
+    for (int64_t k = j + 1; k < n; ++k) {
+      T factor = Conjugate(column[k]);
+      for (int64_t i = 0; i < kLeaf; ++i) turned[k][i] -= factor * column[i];
+    }
+  }
+  for (int64_t i = 0; i < n; ++i) {
+    for (int64_t j = 0; j <= i; ++j) a[i * a_row + j] = turned[j][i];
   }
   return true;
 }
 
-// The same for any size; what is above the diagonal is overwritten.
+// to[n][m] = from[m][n], or its conjugate.
 template <class T>
-bool CholeskyLower(T* a, int64_t n, ThreadPool* pool) {
-  constexpr int64_t kStrip = 192;  // columns of the trailing matrix that are updated at once
-  std::vector<T> diagonal, below, negated;
-  for (int64_t j = 0; j < n; j += kBlock) {
-    int64_t size = std::min(kBlock, n - j), first = j + size, rest = n - first;
-    if (!CholeskySmall(a + j * n + j, n, size)) return false;
-    if (rest == 0) break;
-    // The panel below is X with X L^H = B, that is conj(L) X^T = B^T; X^T is also what the update needs.
-    diagonal.resize(static_cast<size_t>(size * size));
-    below.resize(static_cast<size_t>(size * rest));
-    negated.resize(static_cast<size_t>(size * rest));
-    for (int64_t r = 0; r < size; ++r) {
-      for (int64_t c = 0; c < size; ++c) diagonal[r * size + c] = Conjugate(a[(j + r) * n + j + c]);
-      for (int64_t i = 0; i < rest; ++i) below[r * rest + i] = a[(first + i) * n + j + r];
-    }
-    SolveTriangular(true, false, size, diagonal.data(), size, below.data(), rest, pool);
-    for (int64_t i = 0; i < rest; ++i) {
-      for (int64_t r = 0; r < size; ++r) {
-        T x = below[r * rest + i];
-        a[(first + i) * n + j + r] = x;
-        negated[i * size + r] = -x;
+void Transpose(const T* from, int64_t from_row, int64_t m, int64_t n, bool conjugate, T* to, int64_t to_row) {
+  constexpr int64_t kTile = 16;
+  for (int64_t i0 = 0; i0 < m; i0 += kTile) {
+    for (int64_t j0 = 0; j0 < n; j0 += kTile) {
+      for (int64_t j = j0; j < std::min(n, j0 + kTile); ++j) {
+        for (int64_t i = i0; i < std::min(m, i0 + kTile); ++i) {
+          to[j * to_row + i] = conjugate ? Conjugate(from[i * from_row + j]) : from[i * from_row + j];
+        }
       }
     }
-    for (T& x : below) x = Conjugate(x);
-    for (int64_t c = 0; c < rest; c += kStrip) {
-      int64_t columns = std::min(kStrip, rest - c);
-      AddProduct(rest - c, columns, size, negated.data() + c * size, size, below.data() + c, rest,
-                 a + (first + c) * n + first + c, n, pool);
-    }
   }
-  return true;
+}
+
+// The same for any size; what is above the diagonal is overwritten. `small(a, a_row, n)` factors up to `leaf` rows.
+template <class T, class F>
+bool CholeskyLower(T* a, int64_t a_row, int64_t n, int64_t leaf, const F& small, ThreadPool* pool) {
+  if (n <= leaf) return small(a, a_row, n);
+  constexpr int64_t kStrip = 192;  // columns of the trailing matrix that are updated at once
+  int64_t half = Half(n), rest = n - half;
+  T *below = a + half * a_row, *trailing = below + half;
+  if (!CholeskyLower(a, a_row, half, leaf, small, pool)) return false;
+  // Below is X with X L^H = B, that is conj(L) X^T = B^T; X^T is also what the update needs.
+  auto square = static_cast<size_t>(half * half), side = static_cast<size_t>(half * rest);
+  std::unique_ptr<T[]> memory(new T[square + 2 * side]);
+  T *diagonal = memory.get(), *turned = diagonal + square, *negated = turned + side;
+  const T* factor = a;
+  if constexpr (!std::is_floating_point_v<T>) {
+    for (int64_t r = 0; r < half; ++r) {
+      for (int64_t c = 0; c <= r; ++c) diagonal[r * half + c] = Conjugate(a[r * a_row + c]);
+    }
+    factor = diagonal;
+  }
+  Transpose(below, a_row, rest, half, false, turned, rest);
+  SolveTriangular(true, false, half, factor, factor == a ? a_row : half, turned, rest, pool);
+  Transpose(turned, rest, half, rest, false, below, a_row);
+  Negate(rest, half, below, a_row, negated);
+  if constexpr (!std::is_floating_point_v<T>) {
+    std::transform(turned, turned + side, turned, [](T x) { return Conjugate(x); });
+  }
+  for (int64_t c = 0; c < rest; c += kStrip) {
+    int64_t columns = std::min(kStrip, rest - c);
+    AddProduct(rest - c, columns, half, negated + c * half, half, turned + c, rest, trailing + c * a_row + c, a_row,
+               pool);
+  }
+  return CholeskyLower(trailing, a_row, rest, leaf, small, pool);
 }
 
 }  // namespace ferrule

@@ -473,7 +473,7 @@ def test_fft_keeps_nan_in_its_row():
 
 # --- factorizations ---------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("dtype", ["f", "d", "F", "D"])
-@pytest.mark.parametrize("n", [0, 1, 2, 7, 40, 130])
+@pytest.mark.parametrize("n", [0, 1, 2, 7, 16, 17, 40, 130, 600])
 @pytest.mark.parametrize("lower", [True, False])
 def test_cholesky(dtype, n, lower):
     a = wide(random((3, n, n), dtype))
@@ -485,7 +485,7 @@ def test_cholesky(dtype, n, lower):
     close(got, want, dtype, n)
 
 
-@pytest.mark.parametrize("n", [3, 50])
+@pytest.mark.parametrize("n", [3, 50, 700])
 def test_cholesky_of_an_indefinite_matrix(n):
     a = np.stack([np.eye(n), -np.eye(n), np.full((n, n), np.nan)]).astype("f")
     got = call("cholesky", [a], [(a.shape, "f")], dict(lower=True))[0]
@@ -494,7 +494,7 @@ def test_cholesky_of_an_indefinite_matrix(n):
 
 
 @pytest.mark.parametrize("dtype", ["f", "d", "F", "D"])
-@pytest.mark.parametrize("n,other", [(1, 3), (5, 0), (6, 4), (60, 35)])
+@pytest.mark.parametrize("n,other", [(1, 3), (5, 0), (6, 4), (19, 1), (60, 35), (70, 1), (270, 65)])
 def test_triangular_solve(dtype, n, other):
     for left, lower, unit in itertools.product([True, False], repeat=3):
         for form in ("NO_TRANSPOSE", "TRANSPOSE", "ADJOINT"):
