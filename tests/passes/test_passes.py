@@ -8,6 +8,7 @@ import pytest
 from simulate import simulate
 
 import jax
+from ferrule.codegen.kernel import structure_key
 from ferrule.errors import Unsupported
 from ferrule.ir import Block, Tensor
 from ferrule.ir.types import f32
@@ -20,6 +21,7 @@ from ferrule.passes.simplify import simplify
 from ferrule.stablehlo.importer import import_module
 from ferrule.stablehlo.legalize import legalize
 from ferrule.stablehlo.reader import read
+from ferrule.targets.cpu import host
 from ferrule.targets.reference import evaluate_block
 
 
@@ -200,3 +202,29 @@ def test_reductions_of_one_element_are_the_body():
     assert [op.name for op in slim.ops].count("reduce") == 1
     for got, want in zip(evaluate_block(slim, [x]), evaluate_block(graph(f, x), [x]), strict=True):
         assert np.asarray(got).tobytes() == np.asarray(want).tobytes()
+
+
+def residual(layers):
+    """A network whose layers add to what runs through them, and its gradient."""
+
+    def forward(x, weights):
+        for w in weights:
+            mean = x.mean(-1, keepdims=True)
+            y = (x - mean) * jax.lax.rsqrt(((x - mean) ** 2).mean(-1, keepdims=True) + 1e-5)
+            x = x + y @ w
+        return (x * x).sum()
+
+    return jax.grad(forward, (0, 1)), normal(32, 256), [normal(256, 256, seed=i) / 16 for i in range(layers)]
+
+
+def test_what_runs_through_layers_is_stored():
+    """Not computed from the first layer's input anew in each; so equal layers have equal kernels."""
+    kernels = {}
+    for layers in (3, 9):
+        f, *args = residual(layers)
+        fused = fuse(count(expand(simplify(match(simplify(graph(f, *args)), host())), host())), host())
+        fusions = [op for op in fused.walk() if op.name == "fusion"]
+        tensors = [sum(v.shape == (32, 256) for v in op.operands) for op in fusions]
+        assert max(tensors) <= 4
+        kernels[layers] = len({structure_key(op.regions[0]) for op in fusions})
+    assert kernels[9] == kernels[3]

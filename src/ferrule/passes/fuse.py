@@ -10,8 +10,9 @@ of its own) or computed inside each kernel that reads it. What comes out holds o
     library, while, case, if, and the ops that order side effects
 
 The decision weighs recomputation against memory traffic: a value read by several kernels is computed again in each when
-its expression costs less than RECOMPUTE operations per element; else the kernels that read it are merged into one with
-several results when they are loops over the same shape, and if that cannot be, the value is written to memory.
+its expression costs less than RECOMPUTE operations per element and reads so few tensors that it is not worth one of its
+own (the sum that runs through a network's layers is); else the kernels that read it are merged into one with several
+results when they are loops over the same shape, and if that cannot be, the value is written to memory.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ from ferrule.targets.machine import Machine
 RECOMPUTE = 16.0
 # Up to this cost a value is recomputed even where each element is read many times (through a broadcast).
 LIGHT = 2.0
+# What the write of a tensor costs, in reads of one: the cache reads a line before it writes it.
+WRITE = 1.5
 # No kernel grows past this cost per element, so that the code stays small and compile time linear.
 LIMIT = 400.0
 # Larger splats are filled by a kernel rather than stored in the program.
@@ -96,6 +99,7 @@ class _Fuser:
         self.escaping = set(block.results)
         self.roots: set[Value] = set()
         self.cost: dict[Value, float] = {}
+        self.sources: dict[Value, frozenset[Value]] = {}  # tensors of its size that an expression is taken to read
         self.parent: dict[Op, Op] = {}  # union-find over the root ops of kernels that were merged
         self.members: dict[Op, list[Op]] = {}  # kernel → its root ops
         self.homes: dict[Op, frozenset[Op]] = {}  # fused op → root ops of the kernels that compute it
@@ -109,6 +113,7 @@ class _Fuser:
         for op in self.block.ops:
             for result in op.results:
                 self.cost[result] = self._estimate(op)
+                self.sources[result] = self._sources_of(op, result)
         for op in reversed(self.block.ops):
             self._decide(op)
         return self._build()
@@ -133,6 +138,18 @@ class _Fuser:
             cost += inner if inner <= RECOMPUTE or len(self.users[value]) == 1 else 1.0
         return cost
 
+    def _sources_of(self, op: Op, result: Value) -> frozenset[Value]:
+        """The tensors of about this size that a kernel reads which computes the value."""
+        if op.name in BOUNDARY or op.name in HEAVY or op.name in UPDATES or not isinstance(result.type, Tensor):
+            return frozenset() if _inline_constant(result) else frozenset([result])
+        found: set[Value] = set()
+        for value in op.operands:
+            if isinstance(value.type, Tensor):
+                readers = len(self.users[value])
+                known = self.sources.get(value, frozenset([value]))
+                found |= {value} if _worth_storing(len(known), readers) else known
+        return frozenset(v for v in found if 2 * _size(v) >= _size(result))
+
     def _decide(self, op: Op) -> None:
         if op.name in BOUNDARY:
             self.roots.update(r for r in op.results if not _inline_constant(r))
@@ -148,6 +165,9 @@ class _Fuser:
                 self.closed.update(homes)
             return
         if not self._may_fuse(op, homes):
+            self._make_root(op)
+            return
+        if op.name not in HEAVY and _worth_storing(len(self.sources[op.results[0]]), len(homes)):
             self._make_root(op)
             return
         pointwise = self._joins_pointwise(op)
@@ -460,6 +480,11 @@ class _Fuser:
             else:
                 stack += reversed(_inputs(op))  # type: ignore[arg-type]
         return [*targets, *list(found)[len(set(targets)) :]]
+
+
+def _worth_storing(sources: int, readers: int) -> bool:
+    """Is writing a value once and reading it so often less than reading what it is made of each time?"""
+    return readers > 1 and sources * readers > sources + WRITE + readers
 
 
 def _size(value: Value) -> int:
