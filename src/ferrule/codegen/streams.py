@@ -11,9 +11,12 @@ from collections.abc import Callable, Sequence
 from ferrule.codegen.emitter import Family
 from ferrule.codegen.llvm import V, i64
 from ferrule.ir import Block, tensor
+from ferrule.ops import OPS
 
 # The share of the last cache from which on a result does not stay there beside what it is computed from.
 SHARE = 0.75
+# Beyond so many operations for an element memory is not what a kernel waits for.
+BUSY = 64
 # Bytes of a line, and of the shortest register.
 LINE, SHORTEST = 64, 16
 
@@ -24,7 +27,7 @@ def alignment(family: Family, block: Block, width: int, inner: int, whole_lines:
     `whole_lines`: stores of less than a line are not followed by the rest of it.
     """
     machine = family.machine
-    if machine.grouped or not machine.triple.startswith("x86_64"):
+    if machine.grouped or not machine.triple.startswith("x86_64") or sum(OPS[op.name].flops for op in block.ops) > BUSY:
         return 0
     found = LINE
     for value in block.results:
