@@ -1,7 +1,7 @@
 """The compiler: one function, one line per stage.
 
-read → legalize → import (→ partition) → simplify → match → split → expand → count → control → carries → fuse →
-allocate → assemble → Program
+read → legalize → import (→ partition) → simplify → match → split → hoist → expand → count → control → carries →
+fuse → allocate → assemble → Program
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from ferrule.passes.count import count
 from ferrule.passes.epilogue import attach_epilogues
 from ferrule.passes.expand import expand
 from ferrule.passes.fuse import fuse
+from ferrule.passes.hoist import hoist
 from ferrule.passes.match import match
 from ferrule.passes.match_attention import match_attention
 from ferrule.passes.partition import partition
@@ -94,6 +95,7 @@ def compile_module(module: Module, settings: CompileOptions, trace: Trace, machi
     if machine.grouped:
         graph = trace.stage("epilogue", lambda: simplify(attach_epilogues(graph)))
     graph = trace.stage("split", lambda: split(graph))
+    graph = trace.stage("hoist", lambda: simplify(hoist(graph)))
     graph = trace.stage("expand", lambda: expand(graph, machine))
     graph = trace.stage("count", lambda: count(graph))
     graph = trace.stage("control", lambda: flatten_control(graph, machine))

@@ -1,0 +1,77 @@
+"""Work of loops that is the same in every iteration, and work that only looks so."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from test_passes import graph, normal
+
+from ferrule.ir.verifier import verify
+from ferrule.passes.hoist import hoist
+from ferrule.passes.match import match
+from ferrule.passes.simplify import simplify
+from ferrule.targets.reference import evaluate_block
+from jax import lax
+
+
+def products(w, x):
+    """A product and what follows it go; what reads the carry stays, and so does what is cheap."""
+    return lax.fori_loop(0, 4, lambda i, c: c * 0.5 + jnp.tanh(w @ w.T * 0.1 + 1) @ c + (w[0] * 2 - 1), x)
+
+
+def sums(w, x):
+    """A cheap expression goes with the sum that needs it, not for its own sake."""
+
+    def body(c):
+        c, n = c
+        scaled = w * 2 + 1
+        return c + scaled.sum(0) + scaled[0], n + 1
+
+    return lax.while_loop(lambda c: c[1] < 5, body, (x, 0))[0]
+
+
+def nested(w, x):
+    def inner(i, c):
+        return c + jnp.exp(w[0]) * jnp.sort(w[1]) + jnp.cos(x)
+
+    return lax.fori_loop(0, 3, lambda i, c: lax.fori_loop(0, 2, inner, c) * 0.5, x)
+
+
+def never(w, x):
+    return lax.while_loop(lambda c: c[0] > 1e30, lambda c: c + jnp.exp(w[0]), x)
+
+
+def changing(w, x):
+    return lax.fori_loop(0, 4, lambda i, c: c + jnp.exp(-c) + jnp.sin(w[0] * i), x)
+
+
+@pytest.mark.parametrize(
+    ("function", "left"),
+    [
+        *((products, {"dot_general"}), (sums, set()), (nested, set()), (never, set())),
+        *((changing, {"exponential", "sine"}),),
+    ],
+    ids=lambda x: getattr(x, "__name__", ""),
+)
+def test_hoist(function, left):
+    w, x = normal(6, 6), normal(6)
+    before = simplify(graph(function, w, x))
+    after = simplify(hoist(before))
+    verify(after, "hoist")
+    heavy = {"dot_general", "reduce", "exponential", "sine", "cosine", "sort", "tanh"}
+    loops = [op for op in after.walk() if op.name == "while"]
+    assert {op.name for loop in loops for op in loop.regions[1].walk()} & heavy == left
+    for got, want in zip(evaluate_block(after, [w, x]), evaluate_block(before, [w, x]), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-6)
+
+
+def test_effects_stay():
+    """Random numbers without a state are others in each iteration."""
+
+    def function(w, x):
+        return lax.fori_loop(0, 3, lambda i, c: c + jnp.exp(lax.rng_uniform(jnp.float32(0), w[0, 0], (4,))), x)
+
+    after = hoist(match(simplify(graph(function, normal(4, 4), normal(4)))))
+    (loop,) = [op for op in after.ops if op.name == "while"]
+    assert {"rng", "exponential"} <= {op.name for op in loop.regions[1].walk()}
