@@ -70,6 +70,7 @@ class Attention : public Prepared {
     float* state = w.state.Get<float>(3 * ld);
     float *m = state, *l = state + ld, *factor = state + 2 * ld;
     blocks.PackRows(blocks.q(), s_.q, first, rows, s_.depth, s_.scale, w.row, panels);
+    if (first >= rows) AttentionBlocks::Prefetch(blocks.q(), s_.q, first - rows, rows, s_.depth);  // see Run's order
     const int64_t lanes = AttentionBlocks::PaddedWidth(1), padded = (rows + lanes - 1) / lanes * lanes;
     auto sweep = [&](int64_t from, int64_t to) {
       std::fill(m, m + ld, -std::numeric_limits<float>::infinity());

@@ -128,6 +128,11 @@ class AttentionBackward : public Prepared {
     blocks.PackRows(gradient, g, first, rows, s.width, 1, w.row, gradients);
     AttentionMatrix q = blocks.WholeRows(blocks.q(), s.q, first, rows, s.depth, w.whole_queries);
     AttentionMatrix d = blocks.WholeRows(gradient, g, first, rows, s.width, w.whole_gradients);
+    if (int64_t next = first + rows; next < s.rows) {
+      int64_t count = std::min(AttentionBlocks::kMostRows, s.rows - next);
+      AttentionBlocks::Prefetch(blocks.q(), s.q, next, count, s.depth);
+      AttentionBlocks::Prefetch(gradient, g, next, count, s.width);
+    }
     ReadState(operands, member, first, rows, ld, d, state);
     int64_t from = 0, to = s.keys;
     // What is left out would be multiplied by 0.

@@ -73,6 +73,15 @@ void AttentionBlocks::PackRows(const char* from, const AttentionView& view, int6
   if (scale != 1) kernels_.multiply(panels, RoundUp(rows, width) * columns, scale);
 }
 
+void AttentionBlocks::Prefetch(const char* from, const AttentionView& view, int64_t first, int64_t rows,
+                               int64_t columns) {
+  const int64_t size = SizeOf(view.type);
+  if (view.column != 1) return;
+  for (int64_t r = first; r < first + rows; ++r) {
+    for (int64_t at = 0; at < columns * size; at += 64) __builtin_prefetch(from + r * view.row * size + at, 0, 2);
+  }
+}
+
 AttentionMatrix AttentionBlocks::Rows(const char* from, const AttentionView& view, int64_t first, int64_t count,
                                       int64_t columns, AlignedScratch& copy) const {
   const int64_t size = SizeOf(view.type);

@@ -33,6 +33,8 @@ class AttentionBlocks {
   // rows `first` … of a matrix with adjacent or distant columns, as panels of columns for the product's right side
   void PackRows(const char* from, const AttentionView& view, int64_t first, int64_t rows, int64_t columns, float scale,
                 AlignedScratch& row, float* panels) const;
+  // Asks for rows that are packed next: their lines are far apart, and no prefetcher sees them coming.
+  static void Prefetch(const char* from, const AttentionView& view, int64_t first, int64_t rows, int64_t columns);
   // keys [first, first + count) as rows of floats
   AttentionMatrix Rows(const char* from, const AttentionView& view, int64_t first, int64_t count, int64_t columns,
                        AlignedScratch& copy) const;

@@ -20,9 +20,14 @@ from ferrule.passes.simplify import splat
 from ferrule.passes.softmax import Band, Mask, Softmax, conditions, find_softmax, plain
 
 FLOATS = ("f32", "bf16", "f16")
-# Where a member of the batch has fewer pairs of rows and keys than this, separate kernels are as fast (measured),
-# unless there are so few rows that the call goes through the keys only once.
-SMALLEST, FEW_ROWS, SMALLEST_OF_FEW = 2048, 4, 128
+# Measured: where separate kernels are as fast, they stay. All are numbers of pairs of a row and a key.
+SMALLEST, SMALLEST_IN_ALL = 2048, 1 << 14
+# Of few rows, the call goes through keys and values once; of some, it fills its vectors with less than they hold.
+FEW_ROWS, SOME_ROWS, SMALLEST_OF_FEW = 4, 12, 128
+# For bf16 the library of the separate products has instructions that the call lacks.
+SMALLEST_BF16, SMALLEST_BF16_BANDED, SMALLEST_BF16_OF_FEW = 1 << 20, 1 << 14, 512
+# With a gradient: seven products instead of six, for the memory of the logits.
+SMALLEST_GRADIENT, SMALLEST_GRADIENT_BANDED, SMALLEST_GRADIENT_BF16 = 1 << 18, 1 << 16, 1 << 21
 
 
 @dataclass
@@ -138,11 +143,34 @@ def _attention(
         dot, op, result_labels, q_view, k_view, v_view, scale, steps, softmax, depth, width, key, row, batch,
         seen | {logits}, done,
     )  # fmt: skip
-    return a if large_enough(row.size if row is not None else 1, key.size) and attributes(a) is not None else None
+    return a if large_enough(a) and attributes(a) is not None else None
 
 
-def large_enough(rows: int, keys: int) -> bool:
-    return rows * keys >= (SMALLEST_OF_FEW if rows <= FEW_ROWS else SMALLEST)
+def large_enough(a: Attention) -> bool:
+    """Is the call faster than what it replaces?"""
+    rows, members = a.row.size if a.row is not None else 1, prod(axis.size for axis in a.batch)
+    pairs, narrow = rows * a.key.size, a.k.value.dtype != f32
+    if rows <= FEW_ROWS:
+        return pairs >= (SMALLEST_BF16_OF_FEW if narrow else SMALLEST_OF_FEW)
+    if rows < SOME_ROWS or members * pairs < SMALLEST_IN_ALL:
+        return False
+    if not narrow:
+        return pairs >= SMALLEST
+    reads = any(not isinstance(s, Scale) and not (isinstance(s, Choose) and isinstance(s.mask, Band)) for s in a.steps)
+    return pairs >= (SMALLEST_BF16_BANDED if banded(a) else SMALLEST_BF16 * (1 + reads))
+
+
+def worth_a_gradient(a: Attention) -> bool:
+    """The same, when the gradient is in the program, too."""
+    pairs, narrow = (a.row.size if a.row is not None else 1) * a.key.size, a.k.value.dtype != f32
+    if banded(a):
+        return pairs >= SMALLEST_GRADIENT_BANDED * (1 + 3 * narrow)
+    return pairs >= (SMALLEST_GRADIENT_BF16 if narrow else SMALLEST_GRADIENT)
+
+
+def banded(a: Attention) -> bool:
+    """About half of the logits or more are masked by their positions, and left out."""
+    return any(isinstance(s, Choose) and isinstance(s.mask, Band) for s in a.steps)
 
 
 def tail(dot: Op, labels: Labels, uses: dict[Value, list[Op]]) -> tuple[Op, Labels]:

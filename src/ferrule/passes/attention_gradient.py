@@ -17,7 +17,7 @@ from ferrule.ir import Block, Op, Value
 from ferrule.passes.attention import Attention, Result, attributes, bits, tail, view_numbers
 from ferrule.passes.axes import Axis, Labels, View, after, factor, flat, look, moves, same, split
 from ferrule.passes.simplify import splat
-from ferrule.passes.softmax import plain, reduced, spread
+from ferrule.passes.softmax import plain, reduced, source, spread
 
 
 @dataclass(eq=False)
@@ -38,8 +38,7 @@ Users = dict[Value, list[Op]]
 def readers(value: Value, labels: Labels, uses: Users, seen: set[Op]) -> Iterator[tuple[Op, Value, Labels]]:
     """The ops that read the value, or another arrangement or precision of it, with what they read."""
     for op in uses.get(value, ()):
-        cast = op.name == "convert" and op.result.dtype.is_float
-        if not (cast or moves(op)):
+        if source(op) is not value or (op.name == "broadcast_in_dim" and not moves(op)):
             yield op, value, labels
         elif (found := after(op, labels)) is not None:
             seen.add(op)
@@ -102,9 +101,6 @@ def _is_mean(a: Attention, value: Value, labels: Labels, slope: tuple[Value, Lab
         if op.name == "negate":
             negative = not negative
             value = op.operands[0]
-        elif op.name == "add" and any((known := splat(v)) is not None and float(known) == 0 for v in op.operands):
-            # what a sum along a dimension of size 1 has become
-            value = op.operands[0] if splat(op.operands[0]) is None else op.operands[1]
         else:
             break
         seen.add(op)

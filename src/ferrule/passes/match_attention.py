@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ferrule.ir import Block, Op, Value, rewrite
-from ferrule.passes.attention import Attention, emit, find_attention
+from ferrule.passes.attention import Attention, emit, find_attention, worth_a_gradient
 from ferrule.passes.attention_gradient import Gradient, emit_gradient, find_gradient
 from ferrule.targets.machine import Machine
 
@@ -29,7 +29,7 @@ def match_attention(block: Block, machine: Machine) -> Block:
     for a in found:
         if alone(a.inside | {a.dot}, a.inside, uses):
             replaced[a.op] = a
-        elif (gradient := find_gradient(a, uses)) is not None:
+        elif worth_a_gradient(a) and (gradient := find_gradient(a, uses)) is not None:
             inside = a.inside | gradient.inside
             if alone(inside | {a.dot, *gradient.dots}, inside, uses):
                 a.statistics = True

@@ -15,31 +15,40 @@ from ferrule.passes.simplify import constant, splat
 FOREVER = 1 << 40
 
 
-def plain(value: Value, labels: Labels, seen: set[Op]) -> tuple[Value, Labels] | None:
-    """The value before reshapes, transposes and conversions between floats, and its labels."""
-    while (op := value.op) is not None:
-        cast = op.name == "convert" and op.result.dtype.is_float and op.operands[0].dtype.is_float
-        if not (cast or moves(op)):
-            break
-        found = before(op, labels)
-        if found is None:
-            return None
-        seen.add(op)
-        value, labels = op.operands[0], found
-    return value, labels
+def source(op: Op) -> Value | None:
+    """What the op gives in another arrangement or precision, or with 0 added; a broadcast repeats it, too."""
+    match op.name:
+        case "reshape" | "transpose" | "broadcast_in_dim":
+            return op.operands[0]
+        case "convert" if op.result.dtype.is_float and op.operands[0].dtype.is_float:
+            return op.operands[0]
+        case "add":  # what a sum along a dimension of size 1 has become: the gradient of a reshape by broadcast
+            left = [v for v in op.operands if (known := splat(v)) is None or float(known) != 0]
+            return left[0] if len(left) == 1 and op.result.dtype.is_float else None
+    return None
 
 
 def spread(value: Value, labels: Labels, seen: set[Op]) -> tuple[Value, Labels] | None:
-    """The value before it was broadcast, too."""
-    while (op := value.op) is not None:
-        cast = op.name == "convert" and op.result.dtype.is_float and op.operands[0].dtype.is_float
-        if not (cast or op.name in ("reshape", "broadcast_in_dim", "transpose")):
+    """The value before all such ops, and its labels."""
+    while (op := value.op) is not None and (inner := source(op)) is not None:
+        found = before(op, labels)
+        if found is None:
+            return None
+        seen.add(op)
+        value, labels = inner, found
+    return value, labels
+
+
+def plain(value: Value, labels: Labels, seen: set[Op]) -> tuple[Value, Labels] | None:
+    """The same, but not before something is repeated."""
+    while (op := value.op) is not None and (inner := source(op)) is not None:
+        if op.name == "broadcast_in_dim" and not moves(op):
             break
         found = before(op, labels)
         if found is None:
             return None
         seen.add(op)
-        value, labels = op.operands[0], found
+        value, labels = inner, found
     return value, labels
 
 
@@ -54,17 +63,13 @@ def reduced(value: Value, labels: Labels, key: Axis, kind: str, seen: set[Op]) -
         return None
     if start is None or float(start) != (0.0 if kind == "add" else -np.inf):
         return None
-    source, dims = op.operands[0], op.attrs["dimensions"]
-    if [d for d in dims if source.shape[d] != 1] != [d for d in dims if source.shape[d] == key.size]:
-        return None
-    if sum(source.shape[d] != 1 for d in dims) != 1:
+    whole, dims = op.operands[0], op.attrs["dimensions"]
+    if [whole.shape[d] for d in dims if whole.shape[d] != 1] != [key.size]:
         return None
     rest = iter(labels)
     seen.add(op)
-    found = tuple(
-        (() if source.shape[d] == 1 else (key,)) if d in dims else next(rest) for d in range(len(source.shape))
-    )
-    return plain(source, found, seen)
+    found = tuple((() if whole.shape[d] == 1 else (key,)) if d in dims else next(rest) for d in range(len(whole.shape)))
+    return plain(whole, found, seen)
 
 
 @dataclass
@@ -137,15 +142,15 @@ class Mask:
 
 def conditions(value: Value, labels: Labels, key: Axis, drop: bool) -> list[Band | Mask] | None:
     """What must hold together where a mask is not `drop`; None when it never holds."""
-    source, at = value, labels
-    while (op := source.op) is not None and op.name in ("reshape", "broadcast_in_dim", "transpose"):
+    inside, at = value, labels
+    while (op := inside.op) is not None and op.name in ("reshape", "broadcast_in_dim", "transpose"):
         found = before(op, at)
         if found is None:
             return [Mask(value, labels, drop)]
-        source, at = op.operands[0], found
-    if (known := splat(source)) is not None:
+        inside, at = op.operands[0], found
+    if (known := splat(inside)) is not None:
         return [] if bool(known) != drop else None
-    if (array := constant(source)) is not None:
+    if (array := constant(inside)) is not None:
         band = _constant_band(array != drop, at, key)
         return [band] if band is not None else [Mask(value, labels, drop)]
     if op is None:
