@@ -15,6 +15,7 @@ const GemmKernels kAvx2Gemm = {
     avx2::Real<uint64_t, 4, 2>(),
     avx2::Complex<float, 3, 2>(),
     avx2::Complex<double, 3, 2>(),
+    {avx2::Bf16One(), avx2::Bf16Few()},
 };
 }  // namespace ferrule
 #endif

@@ -15,6 +15,7 @@ const GemmKernels kAvx512Gemm = {
     avx512::Real<uint64_t, 12, 2>(),
     avx512::Complex<float, 6, 2>(),
     avx512::Complex<double, 6, 2>(),
+    {avx512::Bf16One(), avx512::Bf16Few()},
 };
 }  // namespace ferrule
 #endif

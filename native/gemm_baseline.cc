@@ -18,5 +18,6 @@ const GemmKernels kBaselineGemm = {
     baseline::Real<uint64_t, kTileRows, 2>(),
     baseline::Complex<float, kTileRows / 2, 2>(),
     baseline::Complex<double, kTileRows / 2, 2>(),
+    {baseline::Bf16One(), baseline::Bf16Few()},
 };
 }  // namespace ferrule

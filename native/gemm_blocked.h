@@ -28,6 +28,10 @@ Result<Accumulator> AccumulatorFor(Element a, Element b, Element d);
 // The innermost loops for this CPU (FERRULE_ISA=baseline or avx2 narrows the choice, for tests and comparisons).
 const GemmKernels& ChosenKernels();
 
+// Whether a product has few rows and a large right side of bf16. It is bounded by memory, and the own loops read that
+// side once, where it lies.
+bool ReadsBf16Once(const GemmShape& shape);
+
 // With a null pool everything runs on the calling thread; a run inside a pool's body does so too.
 void BlockedGemm(const GemmShape& shape, Accumulator accumulator, const void* a, const void* b, void* d,
                  ThreadPool* pool);

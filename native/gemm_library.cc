@@ -134,7 +134,7 @@ std::unique_ptr<Prepared> LibraryGemm(const GemmShape& s) {
   constexpr double kWorthACall = 32 * 32 * 32;
   bool narrow = s.a_type == Element::kBF16 || s.d_type == Element::kS32;
   double work = static_cast<double>(s.batch) * s.m * s.n * s.k;
-  return narrow && work >= kWorthACall ? OneDnnGemmCall(s) : nullptr;
+  return narrow && work >= kWorthACall && !ReadsBf16Once(s) ? OneDnnGemmCall(s) : nullptr;
 }
 
 }  // namespace ferrule

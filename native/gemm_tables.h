@@ -36,6 +36,13 @@ struct MicroKernels {
   void (*row_times_columns)(int64_t, int64_t, const T*, const T*, int64_t, T*, int64_t);
 };
 
+// The same for a right side of bf16; A is packed in f32.
+struct Bf16Tile {
+  int rows, columns;
+  // (k, a, b, b_k, c, c_row, accumulate)
+  void (*multiply)(int64_t, const float*, const uint16_t*, int64_t, float*, int64_t, bool);
+};
+
 template <class R>
 struct ComplexMicroKernels {
   int rows, columns;
@@ -50,6 +57,7 @@ struct GemmKernels {
   MicroKernels<uint64_t> u64;
   ComplexMicroKernels<float> c64;
   ComplexMicroKernels<double> c128;
+  Bf16Tile bf16[2];
 };
 
 extern const GemmKernels kBaselineGemm;

@@ -147,11 +147,15 @@ def test_gemm_few_rows_large_matrix(isa):
 import sys
 sys.path.insert(0, sys.argv[1])
 import numpy as np
-from test_calls import close, gemm, laid_out, random, wide
+from test_calls import bf16, close, gemm, laid_out, random, wide
 for dtype in "f", "d", "i":
     for rows in 2, 4, 7, 12, 15, 16, 17, 23, 24, 25:
         a, b = laid_out((1, rows, 700), dtype, rows % 2), random((1, 700, 2 * 1003), dtype)
         close(gemm(a, b, dtype), (wide(a) @ wide(b)).astype(dtype if dtype == "i" else "d"), dtype, 700)
+for rows in 1, 3, 4:
+    a, b = random((1, rows, 2100), bf16), random((1, 2100, 2 * 1003), bf16)
+    close(gemm(a, b, "f"), wide(a) @ wide(b), "f", 2100)
+    close(gemm(a, b, bf16), wide(a) @ wide(b), bf16, 2100)
 """
     environment = os.environ | {"FERRULE_ISA": isa}
     subprocess.run([sys.executable, "-c", code, str(Path(__file__).parent)], check=True, env=environment)
