@@ -91,9 +91,9 @@ def compile_module(module: Module, settings: CompileOptions, trace: Trace, machi
         module = trace.stage("partition", lambda: partition(module, replicas, partitions, free))
     main = module.main
     graph = trace.stage("simplify", lambda: simplify(main.body))
-    graph = trace.stage("match", lambda: simplify(match(match_attention(graph, machine), machine)))
+    graph = trace.stage("match", lambda: simplify(match(match_attention(graph, machine), machine), ours=True))
     if machine.grouped:
-        graph = trace.stage("epilogue", lambda: simplify(attach_epilogues(graph)))
+        graph = trace.stage("epilogue", lambda: simplify(attach_epilogues(graph), ours=True))
     graph = trace.stage("split", lambda: split(graph))
     graph = trace.stage("hoist", lambda: simplify(hoist(graph)))
     graph = trace.stage("expand", lambda: expand(graph, machine))

@@ -29,6 +29,9 @@ class DType:
     def __repr__(self) -> str:
         return self.name
 
+    def __hash__(self) -> int:  # types are looked up all the time
+        return hash(self.name)
+
     @property
     def is_float(self) -> bool:
         return self.kind == "float"
@@ -90,6 +93,13 @@ class Tensor:
 
     shape: tuple[int, ...]
     dtype: DType
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.shape, self.dtype))
 
     @cached_property
     def size(self) -> int:

@@ -24,7 +24,7 @@ def drop_carries(block: Block) -> Block:
     """Returns the block, its loops without carries that are of no use."""
     # What an inner loop carries for an outer one is of no use when the outer one has lost it.
     while (slimmer := _dropped(block)) is not None:
-        block = simplify(slimmer)
+        block = simplify(slimmer, ours=True)
     return block
 
 

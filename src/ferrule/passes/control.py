@@ -40,7 +40,7 @@ def flatten_control(block: Block, machine: Machine) -> Block:
             return _selected(out, op, operands)
         return None
 
-    return simplify(rewrite(block, rule))
+    return simplify(rewrite(block, rule), ours=True)
 
 
 def _plain(block: Block) -> bool:

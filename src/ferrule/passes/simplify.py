@@ -20,13 +20,18 @@ Rule = Callable[[Block, Op, list[Value]], Value | None]
 RULES: dict[str, Rule] = {}
 
 
-def simplify(block: Block, rounds: int = 8) -> Block:
-    """Returns an equivalent block; at most `rounds` sweeps."""
+def simplify(block: Block, rounds: int = 8, ours: bool = False) -> Block:
+    """Returns an equivalent block; at most `rounds` sweeps.
+
+    `ours` says that nobody else holds the block, so that its ops may become the result's: copies take half the time.
+    """
+    frozen: dict[int, tuple[Any, Any]] = {}
     for _ in range(rounds):
-        changes = _Sweep()
+        changes = _Sweep(ours, frozen)
         block = eliminate_dead_code(rewrite(block, changes.rule))
         if not changes.count:
             break
+        ours = True
     return block
 
 
@@ -34,7 +39,7 @@ def has_effects(op: Op) -> bool:
     """True when the op must be kept although nobody reads its results."""
     if op.name in EFFECTS or (op.name in ("custom_call", "library") and op.attrs.get("has_side_effect")):
         return True
-    return any(has_effects(inner) for region in op.regions for inner in region.ops)
+    return bool(op.regions) and any(has_effects(inner) for region in op.regions for inner in region.ops)
 
 
 def eliminate_dead_code(block: Block) -> Block:
@@ -58,9 +63,13 @@ def _sweep_dead(block: Block, live: set[Value]) -> None:
 
 
 class _Sweep:
-    """One pass over the block. The tables of common subexpressions are per block, nested ones see the outer ones."""
+    """One pass over the block. The tables of common subexpressions are per block, nested ones see the outer ones.
 
-    def __init__(self) -> None:
+    Attributes are never changed, copies of an op share them: `frozen` has their hashable form by identity.
+    """
+
+    def __init__(self, ours: bool, frozen: dict[int, tuple[Any, Any]]) -> None:
+        self.ours, self.frozen = ours, frozen
         self.count = 0
         self.seen: dict[Block, dict[Any, list[Value]]] = {}
 
@@ -91,13 +100,32 @@ class _Sweep:
             return folded
         if op.name in _BOUNDARIES or has_effects(op):
             return None
-        key = _key(op, operands, {})
+        key = self._key(op, operands)
         table = self.seen.setdefault(out, {})
-        if key in table:
+        if (known := table.get(key)) is not None:
             self.count += 1
-            return table[key]
-        table[key] = out.add(op.name, operands, [r.type for r in op.results], op.attrs, op.regions, op.loc).results
+            return known
+        if self.ours and not op.regions:
+            op.operands = operands
+            out.ops.append(op)
+            table[key] = op.results
+        else:
+            table[key] = out.add(op.name, operands, [r.type for r in op.results], op.attrs, op.regions, op.loc).results
         return table[key]
+
+    def _key(self, op: Op, operands: list[Value]) -> Any:
+        if op.regions:
+            return _key(op, operands, {})
+        attrs: Any = ()
+        if op.attrs:
+            kept = self.frozen.get(id(op.attrs))
+            if kept is None:
+                kept = self.frozen[id(op.attrs)] = (
+                    op.attrs,
+                    _freeze(op.attrs),
+                )
+            attrs = kept[1]
+        return (op.name, *operands, attrs, op.results[0].type) if len(op.results) == 1 else _key(op, operands, {})
 
     def _invariant_carries(self, out: Block, op: Op, operands: list[Value]) -> Sequence[Value] | None:
         """A value that a loop only hands on is not carried: the body reads the outer value instead."""
@@ -207,8 +235,10 @@ _SPLAT_KEEPS = frozenset({"reshape", "transpose", "slice", "reverse", "broadcast
 
 
 def _fold(out: Block, op: Op, operands: list[Value]) -> list[Value] | None:
+    if not operands or constant(operands[0]) is None:
+        return None
     definition = OPS.get(op.name)
-    if definition is None or definition.evaluate is None or not operands or op.regions or op.name in _BOUNDARIES:
+    if definition is None or definition.evaluate is None or op.regions or op.name in _BOUNDARIES:
         return None
     if has_effects(op) or not all(isinstance(r.type, Tensor) for r in op.results):
         return None

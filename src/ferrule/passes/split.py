@@ -36,7 +36,7 @@ def split(block: Block) -> Block:
 
     new = rewrite(block, rule)
     while found:  # a loop may have several such arrays
-        block, found = simplify(new), False
+        block, found = simplify(new, ours=True), False
         new = rewrite(block, rule)
     return block
 
