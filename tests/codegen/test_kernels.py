@@ -176,6 +176,15 @@ def reduction(name: str, d: str, dims: tuple, init: float = 0):  # type: ignore[
     return lambda g, x: g("reduce", x, g.const(init, d), dimensions=dims, regions=[monoid(name, d)])
 
 
+def special(d: str) -> np.ndarray:
+    """Few NaNs, some infinities, many ties and zeros of both signs."""
+    random = np.random.default_rng(5)
+    x = np.round(random.normal(size=(40, 192)))
+    chance = random.random(x.shape)
+    x[chance < 0.005], x[chance > 0.99], x[(chance > 0.98) & (chance < 0.99)] = np.nan, np.inf, -np.inf
+    return x.astype(DTYPES[d].numpy)
+
+
 def test_reductions() -> None:
     cases = []
     for shape in [(7, 33), (64, 128), (1, 5), (300, 3), (5, 1000), (0, 3), (3, 0), (2, 3, 37)]:
@@ -191,6 +200,12 @@ def test_reductions() -> None:
             [((3, 67), F)],
             reduction("maximum", F, (1,), -np.inf),
             args=[np.where(np.arange(201).reshape(3, 67) == 70, np.nan, sample((3, 67), F)).astype(np.float32)],
+        ),
+        *(
+            case(f"{name} {d} {dims} specials", [((40, 192), d)], reduction(name, d, dims, start), args=[special(d)])
+            for d in (F, "f64", "bf16")
+            for name, start in (("maximum", -np.inf), ("minimum", np.inf))
+            for dims in [(0,), (1,)]
         ),
         case("min i8", [((3, 167), "i8")], reduction("minimum", "i8", (1,), 127)),
         case("sum i32", [((3, 167), INT)], reduction("add", INT, (1,))),

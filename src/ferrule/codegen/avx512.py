@@ -11,6 +11,12 @@ _REGISTERS = (512, 256, 128)
 
 
 class Avx512(FusedDialect):
+    def choose(self, x: Num, y: Num, larger: bool) -> Num:
+        if x.lanes * x.bits < _REGISTERS[0]:
+            return super().choose(x, y, larger)
+        # The plain form would be joined with the test for NaN that follows, to two comparisons and a move.
+        return _instruction(f"llvm.x86.avx512.{'max' if larger else 'min'}", x, y, rounding=True, masked=False)
+
     def scale(self, x: Num, n: Num, whole: Num) -> Num:
         if x.lanes * x.bits < _REGISTERS[-1]:
             return super().scale(x, n, whole)
@@ -25,8 +31,8 @@ class Avx512(FusedDialect):
         return error.is_nan().where(y, (y * error).fma(error.fma(0.375, 0.5), y))
 
 
-def _instruction(name: str, x: Num, *others: Num, rounding: bool = False) -> Num:
-    """An instruction on f32 or f64 lanes by its intrinsic, whose last arguments are a default, a mask and a rounding.
+def _instruction(name: str, x: Num, *others: Num, rounding: bool = False, masked: bool = True) -> Num:
+    """An instruction on f32 or f64 lanes by its intrinsic, with, as last arguments, a default, a mask, a rounding.
 
     Longer vectors go through it by registers; the code generator splits them there, so the cuts cost nothing.
     """
@@ -34,7 +40,7 @@ def _instruction(name: str, x: Num, *others: Num, rounding: bool = False) -> Num
     register = next((size for size in _REGISTERS if x.lanes * x.bits >= size), _REGISTERS[-1])
     lanes, kind = register // x.bits, {32: "ps", 64: "pd"}[x.bits]
     type, mask = f"<{lanes} x {x.base}>", V(f"i{max(8, lanes)}", "-1")
-    rest = [V(type, "zeroinitializer"), mask]
+    rest = [V(type, "zeroinitializer"), mask] if masked else []
     if rounding and register == 512:
         rest.append(V("i32", "4"))  # as the mode says
     if x.lanes < lanes:

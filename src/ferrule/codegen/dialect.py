@@ -41,6 +41,10 @@ class Dialect:
         """The larger or smaller of two floats; NaN if either is NaN, and -0 is below +0."""
         return x.intrinsic("maximum" if larger else "minimum", y)
 
+    def choose(self, x: Num, y: Num, larger: bool) -> Num:
+        """The larger or smaller of two floats; `y` if they are equal or one is NaN."""
+        return (x > y if larger else x < y).where(x, y)
+
     def scale(self, x: Num, n: Num, whole: Num) -> Num:
         """x · 2ⁿ in one rounding, x within [½, 2], where 2ⁿ itself may be infinite or denormal.
 

@@ -65,7 +65,7 @@ def emit(family: Family, block: Block, outputs: Sequence[V], begin: V, end: V, n
         return tiles_device.emit_in_vectors(family, sizes, row, element), 1
     if family.machine.grouped and (row := crossing(block, along, sizes, tiles_device.SIDE)) is not None:
         return tiles_device.emit(family, sizes, row, compute, write), 1
-    width = lane_count(block, family.machine, sizes[-1])
+    width = lane_count(block, family.machine, sizes[-1], prod(sizes[:-1]))
     across = crossing(block, along, sizes, width)
     pointers = [family.pointers[a] for a in block.args]
     if across is not None:
@@ -226,8 +226,11 @@ def first_lanes(width: int, count: int) -> V:
     return V(f"<{width} x i1>", f"<{', '.join(f'i1 {str(lane < count).lower()}' for lane in range(width))}>")
 
 
-def lane_count(block: Block, machine: Machine, inner: int) -> int:
-    """How many lanes: as many of the widest type computed with as fill a register, no more than there are elements."""
+def lane_count(block: Block, machine: Machine, inner: int, rows: int = 1) -> int:
+    """How many lanes: as many of the widest type computed with as fill a register, no more than there are elements.
+
+    `rows`: how many loops over `inner` elements there are for threads to share.
+    """
     if machine.grouped:
         return 1
     if any(op.name == "reduce" and runs_along_lanes(op) for op in block.ops):
@@ -238,7 +241,7 @@ def lane_count(block: Block, machine: Machine, inner: int) -> int:
     bits += [max(8, bits_of(compute_type(a.dtype))) for a in block.args if a.shape]
     width = machine.vector_bytes * 8 // max(bits)
     if any(op.name == "reduce" for op in block.ops):
-        width *= _columns(block, width, inner, machine.threads)
+        width *= _columns(block, width, inner, machine.threads if rows < 4 * machine.threads else 1)
     width *= _chains(block, width, inner)
     while width > 1 and width // 2 >= inner:
         width //= 2

@@ -281,9 +281,8 @@ class Scalars:
     def extreme(self, a: V, b: V, larger: bool) -> V:
         """max or min of floats for long reductions: two instructions less, because of two zeros either may come."""
         x, y = self.num(a), self.num(b)
-        best = (x > y if larger else x < y).where(x, y)
-        # The comparison is false for NaN, so `best` is y then: right for a NaN in y, and x remains to be seen.
-        return x.is_nan().where(x, best).v
+        # One that is not a number is y: right for a NaN in y, and x remains to be seen.
+        return x.is_nan().where(x, self.b.dialect.choose(x, y, larger)).v
 
     def clamp(self, dtype: DType, low: Lane, x: Lane, high: Lane) -> Lane:
         return self.min(dtype, self.max(dtype, x, low), high)
