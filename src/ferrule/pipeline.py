@@ -95,7 +95,7 @@ def compile_module(module: Module, settings: CompileOptions, trace: Trace, machi
     if machine.grouped:
         graph = trace.stage("epilogue", lambda: simplify(attach_epilogues(graph), ours=True))
     graph = trace.stage("split", lambda: split(graph))
-    graph = trace.stage("hoist", lambda: simplify(hoist(graph)))
+    graph = trace.stage("hoist", lambda: hoist(graph))
     graph = trace.stage("expand", lambda: expand(graph, machine))
     graph = trace.stage("count", lambda: count(graph))
     graph = trace.stage("control", lambda: flatten_control(graph, machine))

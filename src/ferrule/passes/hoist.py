@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from ferrule.ir import Block, Op, Tensor, Value, rewrite
 from ferrule.ops import OPS
-from ferrule.passes.simplify import has_effects
+from ferrule.passes.simplify import has_effects, simplify
 
 # Ops that are worth it however small they are; libraries' calls that depend on nothing but their operands.
 LONG = frozenset(
@@ -28,14 +28,17 @@ COSTLY, BYTES = 4.0, 1 << 26
 
 def hoist(block: Block) -> Block:
     """Returns the block, the invariant work of its loops before them."""
+    found = False
 
     def rule(out: Block, op: Op, operands: list[Value]) -> Sequence[Value] | None:
+        nonlocal found
         if op.name != "while" or op.attrs.get("trips", 2) < 2:
             return None
         cond, body = op.regions
         moved = _moved(body)
         if not moved:
             return None
+        found = True
         env: dict[Value, Value] = {}
         for inner in moved:
             _copy(out, inner, env)
@@ -49,7 +52,8 @@ def hoist(block: Block) -> Block:
         types = [r.type for r in op.results]
         return out.add("while", operands, types, op.attrs, [cond, rest], op.loc).results
 
-    return rewrite(block, rule)
+    hoisted = rewrite(block, rule)
+    return simplify(hoisted, ours=True) if found else block
 
 
 def _copy(out: Block, op: Op, env: dict[Value, Value]) -> None:
