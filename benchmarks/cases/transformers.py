@@ -213,6 +213,14 @@ def cases() -> list[Case]:
             bytes=moved,
         ),
         Case(
+            "causal attention, 2 heads, 4096 × 64",
+            causal,
+            lambda: tuple(normal(1, 2, 4096, 64, seed=i) for i in range(3)),
+            torch=causal_torch,
+            flops=4.0 * 2 * 4096 * 4096 * 64 / 2,
+            bytes=4.0 * 4 * 2 * 4096 * 64,
+        ),
+        Case(
             "causal attention, gradient, 12 heads, 1024 × 64",
             jax.grad(lambda q, k, v: (causal(q, k, v) ** 2).sum(), (0, 1, 2)),
             attention_arguments,
