@@ -12,8 +12,9 @@ from ferrule.targets.machine import Machine
 
 # Multiplications of one product of a batch up to which generated code is the faster one, measured in loops: with lanes
 # across the columns (and for products with a vector), with lanes along the sums, and of narrow types, for which the
-# library has instructions of its own. LONGEST: terms of one sum.
+# library has instructions of its own. LONGEST: terms of one sum. Many rows times a matrix of TINY elements: FLAT.
 ACROSS, ALONG, NARROW, LONGEST = 1 << 16, 1 << 15, (1 << 15) - 1, 512
+TINY, FLAT = 64, 1 << 17
 
 
 def small_dot(out: Block, op: Op, operands: list[Value], machine: Machine) -> Value | None:
@@ -46,6 +47,8 @@ def _summable(result: DType, operands: list[DType]) -> bool:
 
 def _is_small(p: Product, narrow: bool) -> bool:
     most = ACROSS if p.way == "across" or 1 in (p.m, p.n) else ALONG
+    if p.k * min(p.m, p.n) <= TINY:
+        most = FLAT
     return p.way is not None and p.m * p.n * p.k <= (min(most, NARROW) if narrow else most) and p.k <= LONGEST
 
 
