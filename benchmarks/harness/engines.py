@@ -66,7 +66,7 @@ class JaxEngine:
             self.compiling += seconds
 
     def prepare(self, case: Case) -> dict[str, float]:
-        """The first call; its seconds, and how many of them the compiler took."""
+        """The first call: its seconds, how many of them the compiler took, and the temporaries' bytes."""
         jax = self.jax
         # JAX remembers the jitted forms of its own functions; the first call of a case should find nothing.
         jax.clear_caches()
@@ -78,8 +78,9 @@ class JaxEngine:
         begin = time.perf_counter()
         self.first = self.step()
         jax.block_until_ready(self.first)
-        seconds = time.perf_counter() - begin
-        return {"first": seconds, "compile": self.compiling}
+        found = {"first": time.perf_counter() - begin, "compile": self.compiling}
+        memory = self.call.lower(*self.args).compile().memory_analysis()  # JAX remembers what it has compiled
+        return found | {"temporaries": memory.temp_size_in_bytes if memory else 0}
 
     def step(self) -> Any:
         result = self.call(*self.args)

@@ -10,6 +10,7 @@ from typing import Any
 from harness.engines import TITLES
 from harness.turns import Figure
 
+SMALL = 64 << 10  # bytes of temporaries that do not matter
 BEGIN, END = "<!-- cases -->", "<!-- end cases -->"
 
 
@@ -85,6 +86,13 @@ def summary(rows: Sequence[dict[str, Any]], engines: Sequence[str]) -> list[str]
         if warm:
             cold, hot = sum(f.compile for f in warm), sum(f.warm_compile for f in warm)
             lines.append(f"With Ferrule's cache on disk: {hot:.1f} s in place of {cold:.1f} s ({hot / cold:.0%}).")
+        pairs = [(f["ferrule"].temporaries, f["xla"].temporaries) for f in both]
+        ours, xla = map(sum, zip(*pairs, strict=True))
+        more = sum(a > 1.5 * b + SMALL for a, b in pairs)
+        lines.append(
+            f"Memory planned for temporaries, in total: Ferrule {ours / 1e6:.0f} MB, XLA:CPU {xla / 1e6:.0f} MB; "
+            f"more than half as much again as XLA:CPU's in {more} of {len(both)}."
+        )
         better = sum((f["ferrule"].error or 0) <= 1.5 * (f["xla"].error or 0) + 1e-9 for f in both)
         lines.append(f"Errors against the reference: at most 1.5 times XLA:CPU's in {better} of {len(both)}.")
     return lines

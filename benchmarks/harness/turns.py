@@ -29,6 +29,7 @@ class Figure:
     rounds: list[float] = field(default_factory=list)
     first: float = 0.0  # seconds of the first call: trace, compile, run
     compile: float = 0.0  # of them, the compiler's
+    temporaries: int = 0  # bytes that the compiler plans for what lives within a call
     warm: float = 0.0  # first call of a new process with Ferrule's cache on disk
     warm_compile: float = 0.0
     error: float | None = None
