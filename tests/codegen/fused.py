@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import ctypes
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-import llvmlite.binding as llvm
 import numpy as np
 
-import ferrule
 from ferrule.codegen.kernel import Kernel, emit_kernel
 from ferrule.codegen.object import compile_module
 from ferrule.ir import Block, Op, Tensor, Type, Value
 from ferrule.ir.types import BY_NUMPY, DTYPES, DType
+from ferrule.native import library_path
 from ferrule.ops import OPS
 from ferrule.targets.cpu import Machine, host
-
-# The built library, when the tests are told of one or the package has one.
-LIBRARY = os.environ.get("FERRULE_LIBRARY") or next(map(str, Path(ferrule.__file__).parent.glob("libferrule.so")), "")
 
 
 class Graph:
@@ -118,13 +112,13 @@ class Linked:
             declares.update(k.declares)
             constants.update(k.globals)
         code = compile_module([k.text for k in kernels], declares, constants, machine)
-        find = self._by_ferrule(code) if LIBRARY else self._by_llvm(code, machine)
+        find = self._link(code)
         kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
         self.functions = {k.symbol: kind(find(k.symbol)) for k in kernels}
 
-    def _by_ferrule(self, code: bytes) -> Callable[[str], int]:
+    def _link(self, code: bytes) -> Callable[[str], int]:
         """Ferrule's own linker."""
-        library = ctypes.CDLL(LIBRARY)
+        library = ctypes.CDLL(library_path())
         library.ferrule_link_object.argtypes = (ctypes.c_char_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_void_p))
         library.ferrule_object_symbol.argtypes = (ctypes.c_void_p, ctypes.c_char_p)
         library.ferrule_object_symbol.restype = ctypes.c_void_p
@@ -133,14 +127,6 @@ class Linked:
         if library.ferrule_link_object(code, len(code), ctypes.byref(handle)):
             raise AssertionError(library.ferrule_last_error().decode())
         return lambda symbol: library.ferrule_object_symbol(handle, symbol.encode())
-
-    def _by_llvm(self, code: bytes, machine: Machine) -> Callable[[str], int]:
-        """LLVM's linker, where the native library is not built."""
-        target = llvm.Target.from_triple(machine.triple).create_target_machine()
-        self.engine = llvm.create_mcjit_compiler(llvm.parse_assembly(f'target triple = "{machine.triple}"\n'), target)
-        self.engine.add_object_file(llvm.ObjectFileRef.from_data(code))
-        self.engine.finalize_object()
-        return self.engine.get_function_address
 
     def run(self, kernel: Kernel, buffers: Sequence[np.ndarray], pieces: int = 1) -> None:
         pointers = (ctypes.c_void_p * len(buffers))(*(b.ctypes.data for b in buffers))
