@@ -318,7 +318,7 @@ def _find_ordered(op: Op) -> Start | None:
     try:
         if _interleaves(body, start, numbers[0]):
             return Start([v[0] for v in start], True, numbers[0])
-    except (KeyError, NotImplementedError):
+    except (KeyError, NotImplementedError):  # as above: combine in order
         pass
     return None
 

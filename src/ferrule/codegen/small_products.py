@@ -296,15 +296,18 @@ class _Writer:
                         sums[at] = em.s.fma(self.kind, left, right[v], sums[at])
             return sums
 
-        zero = em.s.const(self.kind, 0)
-        sums = self.along_k(a, b, step, [zero] * (chains * parallel), more)
-        while parallel > 1:
-            half = len(sums) // 2
-            sums = [em.s.add(self.kind, x, y) for x, y in zip(sums[:half], sums[half:], strict=True)]
-            parallel //= 2
+        sums = self.along_k(a, b, step, [em.s.const(self.kind, 0)] * (chains * parallel), more)
+        sums = self.joined(em, sums, chains)
         for r in range(rows):
             for v in range(vectors):
                 self.write(batch, i, r, j, v * width, width, sums[r * vectors + v])
+
+    def joined(self, em: Emitter, sums: list[Lanes], chains: int) -> list[Lanes]:
+        """The sums of `chains` results, each of which was added up in several parts."""
+        while len(sums) > chains:
+            half = len(sums) // 2
+            sums = [em.s.add(self.kind, x, y) for x, y in zip(sums[:half], sums[half:], strict=True)]
+        return sums
 
     # --- lanes along k ------------------------------------------------------------------------------------------------
     def along(self, batch: Index, a: _Side, b: _Side) -> None:
@@ -352,12 +355,8 @@ class _Writer:
                         sums[at] = em.s.fma(self.kind, left[r], right, sums[at])
             return sums
 
-        zero = em.s.const(self.kind, 0)
-        sums = self.along_k(a, b, step, [zero] * (chains * parallel), more)
-        while parallel > 1:
-            half = len(sums) // 2
-            sums = [em.s.add(self.kind, x, y) for x, y in zip(sums[:half], sums[half:], strict=True)]
-            parallel //= 2
+        sums = self.along_k(a, b, step, [em.s.const(self.kind, 0)] * (chains * parallel), more)
+        sums = self.joined(em, sums, chains)
         together = rows if chains <= width and rows & (rows - 1) == 0 else 1
         for r in range(0, rows, together):
             totals = self.totals(sums[r * columns : (r + together) * columns], width)

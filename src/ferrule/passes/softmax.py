@@ -28,9 +28,11 @@ def source(op: Op) -> Value | None:
     return None
 
 
-def spread(value: Value, labels: Labels, seen: set[Op]) -> tuple[Value, Labels] | None:
-    """The value before all such ops, and its labels."""
+def spread(value: Value, labels: Labels, seen: set[Op], repetitions: bool = True) -> tuple[Value, Labels] | None:
+    """The value before all such ops, and its labels; without `repetitions` not before something is repeated."""
     while (op := value.op) is not None and (inner := source(op)) is not None:
+        if not repetitions and op.name == "broadcast_in_dim" and not moves(op):
+            break
         found = before(op, labels)
         if found is None:
             return None
@@ -41,15 +43,7 @@ def spread(value: Value, labels: Labels, seen: set[Op]) -> tuple[Value, Labels] 
 
 def plain(value: Value, labels: Labels, seen: set[Op]) -> tuple[Value, Labels] | None:
     """The same, but not before something is repeated."""
-    while (op := value.op) is not None and (inner := source(op)) is not None:
-        if op.name == "broadcast_in_dim" and not moves(op):
-            break
-        found = before(op, labels)
-        if found is None:
-            return None
-        seen.add(op)
-        value, labels = inner, found
-    return value, labels
+    return spread(value, labels, seen, repetitions=False)
 
 
 def reduced(value: Value, labels: Labels, key: Axis, kind: str, seen: set[Op]) -> tuple[Value, Labels] | None:

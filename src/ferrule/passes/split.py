@@ -244,7 +244,7 @@ class _Body:
 
     def sliced(self, op: Op) -> Value:
         k = self.group.cuts.index(op.attrs["start_indices"][self.group.axis])
-        return _whole(self.out, self.group, [self.of(op.operands[0], op)[k]], op.result.type, op)  # type: ignore
+        return _whole(self.out, self.group, [self.of(op.operands[0], op)[k]], op.result.type, op)  # type: ignore[arg-type]
 
 
 def _part(out: Block, group: _Group, value: Value, k: int, op: Op | None) -> Value:
