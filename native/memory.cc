@@ -1,8 +1,7 @@
-#include <cstring>
-
 #include "client.h"
 #include "device.h"
 #include "entry.h"
+#include "large_copy.h"
 
 namespace ferrule {
 
@@ -35,7 +34,7 @@ bool Memory::on_host() const { return kind_id != 0 || !device->accelerator || de
 
 Status Memory::Write(void* dst, const void* src, int64_t bytes) {
   if (!on_host()) return device->accelerator->CopyNow(dst, src, bytes);
-  if (bytes > 0) std::memcpy(dst, src, static_cast<size_t>(bytes));
+  LargeCopy(ThreadPool::Global(), dst, src, bytes);
   return {};
 }
 

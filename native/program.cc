@@ -12,6 +12,7 @@
 #include "cpu_features.h"
 #include "device_program.h"
 #include "host_call.h"
+#include "large_copy.h"
 #include "linker.h"
 #include "profile.h"
 #include "program_reader.h"
@@ -297,7 +298,7 @@ Status LoadedProgram::RunBlock(uint32_t number, void* const* slots, ExecContext&
       case Step::kCopy:
         if (slots[step->a] == slots[step->b] || step->grid == 0) break;
         timer.Begin();
-        std::memmove(slots[step->a], slots[step->b], static_cast<size_t>(step->grid));
+        LargeCopy(*context.pool, slots[step->a], slots[step->b], step->grid);
         timer.End(step - steps_.data());
         break;
       case Step::kWhile:

@@ -1,0 +1,13 @@
+// Copies of whole arrays: a large one is spread over the pool's threads and written past the caches.
+#pragma once
+
+#include <cstdint>
+
+#include "thread_pool.h"
+
+namespace ferrule {
+
+// As memmove; the ranges may overlap. Runs on the caller's thread, with the pool's help above some megabytes.
+void LargeCopy(ThreadPool& pool, void* to, const void* from, int64_t bytes);
+
+}  // namespace ferrule
