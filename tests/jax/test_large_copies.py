@@ -1,9 +1,10 @@
-"""Copies of many megabytes are spread over threads and written past the caches: each byte still arrives, at any offset."""
+"""Copies of many megabytes go over threads and past the caches: each byte still arrives, at any offset."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+
+import jax
 
 MANY = 5 * 2**20  # 20 MB of floats: more than native/large_copy.cc leaves to one plain copy
 
