@@ -377,6 +377,45 @@ def test_windows() -> None:
                 tolerance=1e-5,
             ),
             case(
+                "cumsum back, vectors and a rest",
+                [((3, 77), F)],
+                window("add", F, 0, window_dimensions=(1, 77), padding=((0, 0), (0, 76))),
+                tolerance=1e-5,
+            ),
+            case(
+                "cumsum f64",
+                [((1001,), "f64")],
+                window("add", "f64", 0, window_dimensions=(1001,), padding=((1000, 0),)),
+                tolerance=1e-12,
+            ),
+            case(
+                "cumsum complex",
+                [((40,), "complex<f32>")],
+                window("add", "complex<f32>", 0, window_dimensions=(40,), padding=((39, 0),)),
+                tolerance=1e-5,
+            ),
+            case(
+                "cumprod bf16",
+                [((2, 33), "bf16")],
+                window("multiply", "bf16", 1, window_dimensions=(1, 33), padding=((0, 0), (32, 0))),
+                tolerance=2e-2,
+            ),
+            case(
+                "any so far",
+                [((130,), "i1")],
+                window("or", "i1", False, window_dimensions=(130,), padding=((129, 0),)),
+            ),
+            case(
+                "cumsum int",
+                [((3, 99), INT)],
+                window("add", INT, 0, window_dimensions=(1, 99), padding=((0, 0), (98, 0))),
+            ),
+            case(
+                "cummin of a row",
+                [((99,), F)],
+                window("minimum", F, np.inf, window_dimensions=(99,), padding=((98, 0),)),
+            ),
+            case(
                 "cummax",
                 [((40, 35), INT)],
                 window("maximum", INT, -(1 << 31), window_dimensions=(40, 1), padding=((39, 0), (0, 0))),
@@ -389,6 +428,19 @@ def test_windows() -> None:
             ),
         ]
     )
+
+
+def test_running_totals_along_vectors() -> None:
+    """NaN and infinities reach what comes after them and nothing before."""
+    x = np.arange(70, dtype=np.float32)
+    x[21], x[40], x[53] = np.inf, -np.inf, np.nan
+    cases = []
+    for padding in ((0, 69), (69, 0)):
+        for name, init in (("add", 0), ("maximum", -np.inf), ("minimum", np.inf)):
+            form = window(name, F, init, window_dimensions=(70,), padding=(padding,))
+            cases.append(case(f"{name} {padding}", [((70,), F)], form, args=[x]))
+    assert "shufflevector" in emit_kernel(cases[0].block, "k", host()).text
+    check(cases)
 
 
 def test_select_and_scatter() -> None:

@@ -174,6 +174,11 @@ def store(
             place = f"ptr align {align} {address.ref}"
             _call(b, "void", name, f"{whole.type}, ptr, {flags.type}", str(whole), place, str(flags))
         return
+    if offset.step == -1 and mask is None and count == 1:
+        start = ix.add(Index(offset.base, 0, 0, 1 << 62), 1 - width).base
+        order = list(range(width))[::-1]
+        b.store(_shuffle(b, values[0], values[0], order, type), b.offset(pointer, type, start), align)
+        return
     flags = mask if mask is not None else _ones(width)
     for part, value in enumerate(values):
         addresses = _addresses(ix, pointer, type, offset, count, part)

@@ -1,6 +1,10 @@
 """The scan schedule: a reduce_window whose windows grow by one element is a running total along one dimension.
 
 So is the op `running_total` of devices, whose lines each start with a value of their own.
+
+A processor goes along a dimension whose elements are neighbours in memory by vectors: the totals within a vector in
+log2(lanes) steps, each of which combines what stands 1, 2, 4, … lanes before, and what came before the vector joins
+them all. Only that last operation waits for the vector before.
 """
 
 from __future__ import annotations
@@ -13,9 +17,11 @@ import numpy as np
 from ferrule.codegen import items
 from ferrule.codegen.emitter import Emitter, Family, Lanes
 from ferrule.codegen.index import Component, Index
-from ferrule.codegen.llvm import V
+from ferrule.codegen.lanes import bits_of, split
+from ferrule.codegen.llvm import Builder, V, i64
 from ferrule.codegen.loop import grain, lane_count, nest
-from ferrule.codegen.reduce import _constant, _evaluate, combiner
+from ferrule.codegen.reduce import _constant, _evaluate, _neutral, combiner
+from ferrule.codegen.scalar import compute_type
 from ferrule.ir import Block, Op
 from ferrule.ir.types import f32, f64
 from ferrule.ops.bodies import monoid
@@ -72,38 +78,83 @@ def emit(family: Family, block: Block, outputs: Sequence[V], begin: V, end: V, n
     wide = carried[0]
     inner, outer = prod(shape[axis + 1 :]), prod(shape[:axis])
 
+    kind, lanes = monoid(body), 1
+    neutral = _neutral(kind, wide) if kind is not None and not wide.is_complex else None
+    if neutral is not None and inner == 1 and count == 1 and not family.machine.grouped:
+        lanes = family.machine.vector_bytes * 8 // max(8, bits_of(compute_type(wide)))
+        if length < 2 * lanes:
+            lanes = 1
+
+    def apply(em: Emitter, totals: list[Lanes], news: list[Lanes]) -> list[Lanes]:
+        if exact:
+            return [(em.s.add if kind == "add" else em.s.mul)(wide, totals[0], news[0])]
+        return combine(em, totals, news)
+
+    def vectors(em: Emitter, at: Sequence[Component], start: Lanes, end: int) -> Lanes:
+        """The total before element `end`, a multiple of `lanes`; writes the totals up to there."""
+        many = family.at(lanes)
+        fill = many.s.const(wide, neutral)
+        assert isinstance(fill, V)
+
+        def vector(i: V, carried: list[V]) -> list[V]:
+            with many.scope():
+                place = Index(i, 1, 0, end, lanes)
+                totals, distance = element(many, at, place), 1
+                while distance < lanes:
+                    earlier = [lane - distance if lane >= distance else lanes + lane for lane in range(lanes)]
+                    totals = apply(many, [_shuffle(family.b, totals[0], fill, earlier)], totals)
+                    distance *= 2
+                before = carried[0]
+                write(many, at, place, apply(many, [before], totals))
+                last = _shuffle(family.b, totals[0], totals[0], [lanes - 1] * lanes)
+                return apply(many, [before], [last])
+
+        found = family.b.loop(i64(0), i64(end), lanes, [many.spread(start)], vector, "vectors")
+        return family.b.emit(split(found[0].type)[0], f"extractelement {found[0]}, i64 0")
+
+    def read(em: Emitter, i: int, index: Sequence[Component]) -> Lanes:
+        value = root.operands[i]
+        found = em.s.convert(value.dtype, dtypes[i % count], em.value(value, index))
+        return em.s.convert(dtypes[0], wide, found) if exact else found
+
+    def place_of(em: Emitter, at: Sequence[Component], i: Index) -> list[Component]:
+        return [at[0], em.ix.sub(em.ix.number(length - 1), i) if backward else i, at[1]]
+
+    def element(em: Emitter, at: Sequence[Component], i: Index) -> list[Lanes]:
+        index = em.ix.reshape(place_of(em, at, i), [outer, length, inner], shape)
+        return [read(em, k, index) for k in range(count)]
+
+    def write(em: Emitter, at: Sequence[Component], i: Index, totals: list[Lanes]) -> None:
+        offset = em.ix.flatten(place_of(em, at, i), [outer, length, inner])
+        for k, value in enumerate(block.results):
+            em.store(outputs[k], value.dtype, offset, em.s.round(dtypes[0], totals[k]) if exact else totals[k])
+
     def line(em: Emitter, at: Sequence[Component]) -> None:
         """One total (or one per lane) from end to end of the dimension."""
 
-        def read(i: int, index: Sequence[Component]) -> Lanes:
-            value = root.operands[i]
-            lanes = em.s.convert(value.dtype, dtypes[i % count], em.value(value, index))
-            return em.s.convert(dtypes[0], wide, lanes) if exact else lanes
-
         def step(i: Index, totals: list[Lanes]) -> list[Lanes]:
-            spot = em.ix.sub(em.ix.number(length - 1), i) if backward else i
-            index = em.ix.reshape([at[0], spot, at[1]], [outer, length, inner], shape)
-            news = [read(k, index) for k in range(count)]
-            if exact:
-                apply = em.s.add if monoid(body) == "add" else em.s.mul
-                totals = [apply(wide, totals[0], news[0])]
-                written = [em.s.round(dtypes[0], totals[0])]
-            else:
-                totals = combine(em, totals, news)
-                written = totals
-            offset = em.ix.flatten([at[0], spot, at[1]], [outer, length, inner])
-            for value, lanes in zip(block.results, written, strict=True):
-                pointer = outputs[block.results.index(value)]
-                em.store(pointer, value.dtype, offset, lanes)
+            totals = apply(em, totals, element(em, at, i))
+            write(em, at, i, totals)
             return totals
 
         start: Sequence[Component] = ()
         if own_starts:
             start = em.ix.reshape(at, [outer, inner], root.operands[1].shape)
-        em.loop(length, [read(count + k, start) for k in range(count)], step, carried)
+        begins = [read(em, count + k, start) for k in range(count)]
+        whole = 0
+        if lanes > 1:
+            whole = length - length % lanes
+            begins = [vectors(em, at, begins[0], whole)]
+        if whole < length:
+            em.loop(length, begins, step, carried, whole)
 
     if family.machine.grouped and inner < NEIGHBOURS and family.machine.kind == "cpu":  # type: ignore[attr-defined]
         return items.each(family, [outer, inner], 1, line, alone=True), 1
     width = lane_count(block, family.machine, inner)
     grid = nest(family, [outer, inner], width, begin, end, line, nanoseconds)
     return grid, grain(grid, nanoseconds)
+
+
+def _shuffle(b: Builder, x: V, y: V, lanes: Sequence[int]) -> V:
+    picks = ", ".join(f"i32 {lane}" for lane in lanes)
+    return b.emit(x.type, f"shufflevector {x}, {y}, <{len(lanes)} x i32> <{picks}>")
