@@ -211,3 +211,21 @@ def test_places_that_change_roles(device: jax.Device, trips: int) -> None:
     agree(lambda x: lax.fori_loop(0, trips, outer, x), x)
     agree(lambda x, n: lax.while_loop(lambda c: c[1] < n, until, (x, 0)), x, np.int32(trips))
     agree(lambda x: lax.scan(lambda c, x: (turned(0, c) + x, c[::-1]), x[0], x)[1], start((trips, 20), "float32"))
+
+
+@pytest.mark.parametrize("trips", [2, 3, 8])
+def test_a_carry_that_becomes_what_was_computed_before_the_loop(device: jax.Device, trips: int) -> None:
+    """Its place is read in every iteration: it must not change roles with the carry's."""
+
+    def body(c, x):
+        a, b = c
+        new = jnp.exp(jnp.sin(b[::-1]))
+        return (new, b), new * 2 + a.sum() * 0.001 + x
+
+    def nested(i, c):
+        a, b = lax.fori_loop(0, trips, lambda j, c: body(c, 0.0)[0], c)
+        return jnp.tanh(b + a * 0.1), b * 0.9 + a[0] * 0.01
+
+    x = start((40,), "float32")
+    agree(lambda x, xs: lax.scan(body, (x, x * 2), xs), x, start((trips, 40), "float32"))
+    agree(lambda x: lax.fori_loop(0, trips, nested, (x, x - 1)), x)

@@ -89,7 +89,10 @@ def _exchanged(loop: Loop, code: Code) -> list[Copy]:
     while found:
         ends = [slot for step in found for slot in (step.dst, step.src)]
         right = [
-            _may_change(step, used, code.slots) and ends.count(step.dst) == ends.count(step.src) == 1 for step in found
+            _may_change(step, used, code.slots)
+            and ends.count(step.dst) == ends.count(step.src) == 1
+            and _written_first(step.src, [*loop.cond, *loop.body[: len(loop.body) - len(found)]], code) is True
+            for step in found
         ]
         if all(right):
             break
@@ -104,6 +107,26 @@ def _may_change(step: Copy, used: set[int], slots: Sequence[Slot]) -> bool:
         return False
     ends = (step.src, step.dst)
     return not any(_overlap(slots[other], slots[end]) for other in used for end in ends if other not in ends)
+
+
+def _written_first(slot: int, steps: Sequence[Step], code: Code) -> bool | None:
+    """Do steps write to a place before they read it? None when they do neither. What was computed before the loop is
+    read in every iteration, so its place must stay."""
+    for step in steps:
+        if isinstance(step, Case):
+            if slot == step.index:
+                return False
+            found = [_written_first(slot, code.blocks[number], code) for number in step.branches]
+            if found and found[0] is not None and found == found[:1] * len(found):
+                return found[0]
+            if any(first is not None for first in found):
+                return False
+        elif isinstance(step, Copy):
+            if slot in (step.src, step.dst):
+                return step.src != slot
+        elif isinstance(step, Launch) and slot in step.slots:
+            return slot not in step.slots[: len(step.slots) - step.writes]
+    return None
 
 
 def _overlap(a: Slot, b: Slot) -> bool:
