@@ -1,32 +1,87 @@
-// Library call "gemm": D[batch][m][n] = sum over k of A[batch][m][k] * B[batch][k][n].
+// Library call "gemm": D[batch][m][n] = sum over k of A[batch][m][k] * B[batch][k][n], and what follows elementwise.
 #include <string>
 
 #include "attributes.h"
 #include "calls.h"
 #include "gemm_blocked.h"
+#include "gemm_epilogue.h"
 #include "gemm_library.h"
 #include "program.h"
+#include "thread_pool.h"
 
 namespace ferrule {
+
+EpilogueCall::EpilogueCall(const CallDesc& call, Attributes* attributes) {
+  // The number of its arguments is a function's own affair; Python makes it and the call together.
+  function_ = reinterpret_cast<BlockFunction>(reinterpret_cast<void*>(attributes->Function("epilogue")));
+  if (!function_) {
+    attributes->Expect(2, 1);
+    return;
+  }
+  int64_t place = attributes->Int("place"), home = attributes->Int("home");
+  kept_ = attributes->Bool("kept", false);
+  grain_ = std::max<int64_t>(1, attributes->Int("grain", 1));
+  auto operands = static_cast<int64_t>(call.operands.size()), results = static_cast<int64_t>(call.results.size());
+  if (operands < 2 || place < 0 || place > operands - 2 || home < 0 || home >= results - (kept_ && home > 0) ||
+      results <= kept_ || operands - 1 + results > static_cast<int64_t>(kMost)) {
+    attributes->Fail("the epilogue's operands and results do not fit");
+    function_ = nullptr;
+    return;
+  }
+  place_ = static_cast<size_t>(place), home_ = static_cast<size_t>(home);
+  reads_ = static_cast<size_t>(operands - 2), writes_ = static_cast<size_t>(results - kept_);
+}
+
 namespace {
 
 class Gemm : public Prepared {
  public:
-  Gemm(const GemmShape& shape, Accumulator accumulator) : shape_(shape), accumulator_(accumulator) {}
+  Gemm(const GemmShape& shape, Accumulator accumulator, const EpilogueCall& epilogue)
+      : shape_(shape), accumulator_(accumulator), epilogue_(epilogue) {}
 
   Status Run(void* const* operands, void* const* results, ExecContext& context) const override {
-    BlockedGemm(shape_, accumulator_, operands[0], operands[1], results[0], context.pool);
+    if (!epilogue_) {
+      BlockedGemm(shape_, accumulator_, operands[0], operands[1], results[0], context.pool);
+      return Status();
+    }
+    void* pointers[EpilogueCall::kMost];
+    Epilogue epilogue = epilogue_.Bind(operands, results, pointers);
+    BlockedGemm(shape_, accumulator_, operands[0], operands[1], results[epilogue_.home()], context.pool, &epilogue);
     return Status();
   }
 
  private:
   GemmShape shape_;
   Accumulator accumulator_;
+  EpilogueCall epilogue_;
+};
+
+// A library's product, and then the epilogue over all of it.
+class ThenEpilogue : public Prepared {
+ public:
+  ThenEpilogue(std::unique_ptr<Prepared> product, const GemmShape& shape, const EpilogueCall& epilogue)
+      : product_(std::move(product)), rows_(shape.batch * shape.m), columns_(shape.n), epilogue_(epilogue) {}
+
+  Status Run(void* const* operands, void* const* results, ExecContext& context) const override {
+    FERRULE_RETURN_IF_ERROR(product_->Run(operands, results + epilogue_.home(), context));
+    void* pointers[EpilogueCall::kMost];
+    Epilogue epilogue = epilogue_.Bind(operands, results, pointers);
+    context.pool->For(rows_, epilogue_.grain(),
+                      [&](int64_t begin, int64_t end) { epilogue(begin, end - begin, 0, columns_); });
+    return Status();
+  }
+
+ private:
+  std::unique_ptr<Prepared> product_;
+  int64_t rows_, columns_;
+  EpilogueCall epilogue_;
 };
 
 Result<std::unique_ptr<Prepared>> PrepareGemm(const CallDesc& call) {
   Attributes attributes(call);
-  attributes.Expect(2, 1);
+  EpilogueCall epilogue(call, &attributes);
+  FERRULE_RETURN_IF_ERROR(attributes.status());
+  const Shape& product = call.results[epilogue.home()];
   GemmShape shape;
   shape.batch = attributes.Int("batch");
   shape.m = attributes.Int("m");
@@ -39,16 +94,18 @@ Result<std::unique_ptr<Prepared>> PrepareGemm(const CallDesc& call) {
   shape.d_batch = shape.m * shape.n, shape.d_row = shape.n;
   shape.a_type = ElementOf(call.operands[0]);
   shape.b_type = ElementOf(call.operands[1]);
-  shape.d_type = ElementOf(call.results[0]);
+  shape.d_type = ElementOf(product);
   if (shape.batch < 0 || shape.m < 0 || shape.n < 0 || shape.k < 0 ||
-      call.results[0].elements() != shape.batch * shape.m * shape.n) {
+      product.elements() != shape.batch * shape.m * shape.n) {
     attributes.Fail("the result's size is not batch * m * n");
     return attributes.status();
   }
   Result<Accumulator> accumulator = AccumulatorFor(shape.a_type, shape.b_type, shape.d_type);
   FERRULE_RETURN_IF_ERROR(accumulator.status());
-  if (auto library = LibraryGemm(shape)) return library;
-  return std::unique_ptr<Prepared>(new Gemm(shape, *accumulator));
+  auto library = LibraryGemm(shape);
+  if (library && epilogue) return std::unique_ptr<Prepared>(new ThenEpilogue(std::move(library), shape, epilogue));
+  if (library) return library;
+  return std::unique_ptr<Prepared>(new Gemm(shape, *accumulator, epilogue));
 }
 
 [[maybe_unused]] const bool registered = RegisterCall("gemm", &PrepareGemm);

@@ -6,6 +6,7 @@
 
 #include "aligned_scratch.h"
 #include "cpu_features.h"
+#include "gemm_epilogue.h"
 #include "thread_pool.h"
 
 namespace ferrule {
@@ -100,36 +101,56 @@ class Blocked {
   static constexpr int64_t kLargeBytes = 1 << 20;
   static constexpr int64_t kRows = 192, kColumns = 4096 / sizeof(T);
 
-  explicit Blocked(const GemmShape& shape)
+  // So many columns of a block are finished at once: they are in the second-level cache, and each row is worth a loop.
+  static constexpr int64_t kFinished = 2 * kEpilogueUnit;
+
+  Blocked(const GemmShape& shape, const Epilogue* epilogue)
       : s_(shape),
+        epilogue_(epilogue),
         kernels_(KernelsOf<T>(ChosenKernels())),
         a_direct_(IsDirect<T>(shape.a_type)),
         b_direct_(IsDirect<T>(shape.b_type)),
         d_direct_(IsDirect<T>(shape.d_type)) {}
 
   // D[rows][columns] of one matrix, on this thread.
-  void Block(const void* a, const void* b, void* d, int64_t m0, int64_t m1, int64_t n0, int64_t n1) const {
+  void Block(const void* a, const void* b, void* d, int64_t batch, int64_t m0, int64_t m1, int64_t n0,
+             int64_t n1) const {
+    a = At(a, s_.a_type, batch * s_.a_batch);
+    b = At(b, s_.b_type, batch * s_.b_batch);
+    d = const_cast<char*>(At(d, s_.d_type, batch * s_.d_batch));
+    if (m0 == m1 || n0 == n1) return;
+    bool finished = Sums(a, b, d, batch, m0, m1, n0, n1);
+    if (epilogue_ && !finished) (*epilogue_)(batch* s_.m + m0, m1 - m0, n0, n1 - n0);
+  }
+
+ private:
+  // The block without the epilogue; true when that has been run as well.
+  bool Sums(const void* a, const void* b, void* d, int64_t batch, int64_t m0, int64_t m1, int64_t n0,
+            int64_t n1) const {
     a = At(a, s_.a_type, m0 * s_.a_row);
     b = At(b, s_.b_type, n0 * s_.b_col);
     char* to = const_cast<char*>(At(d, s_.d_type, m0 * s_.d_row + n0));
     int64_t m = m1 - m0, n = n1 - n0;
-    if (s_.k == 0) return s_.add ? void() : Zero(to, m, n);
-    if (d_direct_) return Sum(a, b, reinterpret_cast<T*>(to), s_.d_row, m, n);
+    if (s_.k == 0) {
+      if (!s_.add) Zero(to, m, n);
+      return false;
+    }
+    if (d_direct_) return Sum(a, b, reinterpret_cast<T*>(to), s_.d_row, m, n, batch * s_.m + m0, n0);
     // Sums are kept in the accumulator's type; results are rounded once, at the end.
     for (int64_t i = 0; i < m; i += kRows) {
       int64_t rows = std::min(kRows, m - i);
       for (int64_t j = 0; j < n; j += kColumns) {
         int64_t columns = std::min(kColumns, n - j);
         T* sums = ThreadScratch().d.template Get<T>(rows * columns);
-        Sum(At(a, s_.a_type, i * s_.a_row), At(b, s_.b_type, j * s_.b_col), sums, columns, rows, columns);
+        Sum(At(a, s_.a_type, i * s_.a_row), At(b, s_.b_type, j * s_.b_col), sums, columns, rows, columns, -1, -1);
         for (int64_t r = 0; r < rows; ++r) {
           StoreElements(s_.d_type, to + ((i + r) * s_.d_row + j) * SizeOf(s_.d_type), 1, columns, sums + r * columns);
         }
       }
     }
+    return false;
   }
 
- private:
   void Zero(char* to, int64_t m, int64_t n) const {
     int64_t size = SizeOf(s_.d_type);
     T zero(0);
@@ -138,16 +159,21 @@ class Blocked {
     }
   }
 
-  void Sum(const void* a, const void* b, T* d, int64_t d_row, int64_t m, int64_t n) const {
+  // `row` and `column`: where in the product this block is; negative when D is somewhere else.
+  bool Sum(const void* a, const void* b, T* d, int64_t d_row, int64_t m, int64_t n, int64_t row, int64_t column) const {
     const int mr = kernels_.rows, nr = kernels_.columns;
     if constexpr (!kComplex) {
       bool large = s_.k * n * static_cast<int64_t>(sizeof(T)) >= kLargeBytes;
       if (large && b_direct_ && s_.b_col == 1 && m <= kernels_.thin[kThinTiles - 1].rows) {
-        return ThinSum(a, static_cast<const T*>(b), d, d_row, m, n);
+        ThinSum(a, static_cast<const T*>(b), d, d_row, m, n);
+        return false;
       }
     }
     if constexpr (std::is_same_v<T, float>) {
-      if (ReadsBf16Once(s_)) return FewBf16Rows(a, b, d, d_row, m, n);
+      if (ReadsBf16Once(s_)) {
+        FewBf16Rows(a, b, d, d_row, m, n);
+        return false;
+      }
     }
     Scratch& scratch = ThreadScratch();
     // Packing pays when what is packed is used often: A for each panel of columns, B for each panel of rows.
@@ -158,6 +184,7 @@ class Blocked {
       int64_t columns = std::min(kColumns, n - jc);
       for (int64_t pc = 0; pc < s_.k; pc += kDepth) {
         int64_t depth = std::min(kDepth, s_.k - pc);
+        bool finish = epilogue_ && row >= 0 && pc + depth == s_.k;
         const void* right_from = At(b, s_.b_type, jc * s_.b_col + pc * s_.b_row);
         R* right = scratch.b.Get<R>((columns + nr) * depth * kParts);
         // Columns that are read where they are: whole panels, and half of one at the end.
@@ -208,10 +235,16 @@ class Blocked {
                      std::min<int64_t>(kFewRows, count - r));
               }
             }
+            int64_t end = std::min(j + nr, columns);
+            if (finish && (end % kFinished == 0 || end == columns)) {
+              int64_t begin = j / kFinished * kFinished;
+              (*epilogue_)(row + ic, rows, column + jc + begin, end - begin);
+            }
           }
         }
       }
     }
+    return epilogue_ && row >= 0;
   }
 
   // The same for few rows: memory bounds it, so B is read once, where it lies.
@@ -402,6 +435,7 @@ class Blocked {
   }
 
   const GemmShape& s_;
+  const Epilogue* epilogue_;
   const std::remove_reference_t<decltype(KernelsOf<T>(kBaselineGemm))>& kernels_;
   bool a_direct_, b_direct_, d_direct_;
 };
@@ -424,7 +458,8 @@ void Spread(ThreadPool* pool, int64_t n, int64_t grain, F&& f) {
 // Products with a vector, or with a few whose dot products with the columns of a matrix are wanted: memory bounds them,
 // so nothing is packed. False when the case is another one.
 template <class T>
-bool VectorProduct(const GemmShape& s, const void* a, const void* b, void* d, ThreadPool* pool) {
+bool VectorProduct(const GemmShape& s, const void* a, const void* b, void* d, ThreadPool* pool,
+                   const Epilogue* epilogue) {
   if constexpr (!Traits<T>::kComplex) {
     if (!IsDirect<T>(s.a_type) || !IsDirect<T>(s.b_type) || !IsDirect<T>(s.d_type) || s.k == 0 || s.add) {
       return false;
@@ -440,6 +475,7 @@ bool VectorProduct(const GemmShape& s, const void* a, const void* b, void* d, Th
     bool dots = y_k == 1 && x_k == 1 && s.k >= 64 && vectors <= kFewVectors;
     if (!dots && (vectors != 1 || y_n != 1 || d_n != 1)) return false;
     int64_t unit = dots ? 4 : 256 / static_cast<int64_t>(sizeof(T));
+    if (epilogue && row) unit = std::max(unit, kEpilogueUnit);
     int64_t units = (count + unit - 1) / unit;
     int64_t grain = std::max<int64_t>(1, (1 << 16) / (unit * s.k * vectors));
     Spread(pool, s.batch * units, grain, [&](int64_t begin, int64_t end) {
@@ -459,6 +495,8 @@ bool VectorProduct(const GemmShape& s, const void* a, const void* b, void* d, Th
                                       to + v * d_vector + j * d_n, d_n);
           }
         }
+        if (epilogue && row) (*epilogue)(batch* s.m, s.m, from, n);
+        if (epilogue && !row) (*epilogue)(batch* s.m + from, n, 0, s.n);
         begin += last - first;
       }
     });
@@ -468,18 +506,19 @@ bool VectorProduct(const GemmShape& s, const void* a, const void* b, void* d, Th
 }
 
 template <class T>
-void Multiply(const GemmShape& s, const void* a, const void* b, void* d, ThreadPool* pool) {
-  if (VectorProduct<T>(s, a, b, d, pool)) return;
-  Blocked<T> blocked(s);
+void Multiply(const GemmShape& s, const void* a, const void* b, void* d, ThreadPool* pool, const Epilogue* epilogue) {
+  if (VectorProduct<T>(s, a, b, d, pool, epilogue)) return;
+  Blocked<T> blocked(s, epilogue);
   const auto& kernels = KernelsOf<T>(ChosenKernels());
   int64_t threads = pool ? pool->threads() : 1;
   double work = static_cast<double>(s.m) * s.n * std::max<int64_t>(s.k, 1);
   constexpr double kSmall = 1 << 17;  // multiply-adds below which another thread does not pay
   // Cut each matrix until there is enough for every thread, along the longer side first.
+  const int64_t unit = std::max<int64_t>(kernels.columns, epilogue ? kEpilogueUnit : 0);
   int64_t down = 1, across = 1;
   int64_t wanted = threads == 1 || work * s.batch < 2 * kSmall ? 1 : threads * (work * s.batch > 64 * kSmall ? 2 : 1);
   while (s.batch * down * across < wanted && work / (down * across) > 2 * kSmall) {
-    bool cut_rows = s.m / down >= s.n / across ? s.m / down >= 2 * kernels.rows : s.n / across < 2 * kernels.columns;
+    bool cut_rows = s.m / down >= s.n / across ? s.m / down >= 2 * kernels.rows : s.n / across < 2 * unit;
     if (cut_rows && s.m / down < 2 * kernels.rows) break;
     ++(cut_rows ? down : across);
   }
@@ -488,10 +527,8 @@ void Multiply(const GemmShape& s, const void* a, const void* b, void* d, ThreadP
   Spread(pool, s.batch * tiles, grain, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       int64_t batch = i / tiles, row = i % tiles / across, column = i % across;
-      blocked.Block(At(a, s.a_type, batch * s.a_batch), At(b, s.b_type, batch * s.b_batch),
-                    const_cast<char*>(At(d, s.d_type, batch * s.d_batch)), Border(s.m, down, kernels.rows, row),
-                    Border(s.m, down, kernels.rows, row + 1), Border(s.n, across, kernels.columns, column),
-                    Border(s.n, across, kernels.columns, column + 1));
+      blocked.Block(a, b, d, batch, Border(s.m, down, kernels.rows, row), Border(s.m, down, kernels.rows, row + 1),
+                    Border(s.n, across, unit, column), Border(s.n, across, unit, column + 1));
     }
   });
 }
@@ -499,21 +536,21 @@ void Multiply(const GemmShape& s, const void* a, const void* b, void* d, ThreadP
 }  // namespace
 
 void BlockedGemm(const GemmShape& shape, Accumulator accumulator, const void* a, const void* b, void* d,
-                 ThreadPool* pool) {
+                 ThreadPool* pool, const Epilogue* epilogue) {
   if (shape.batch <= 0 || shape.m <= 0 || shape.n <= 0) return;
   switch (accumulator) {
     case Accumulator::kF32:
-      return Multiply<float>(shape, a, b, d, pool);
+      return Multiply<float>(shape, a, b, d, pool, epilogue);
     case Accumulator::kF64:
-      return Multiply<double>(shape, a, b, d, pool);
+      return Multiply<double>(shape, a, b, d, pool, epilogue);
     case Accumulator::kU32:
-      return Multiply<uint32_t>(shape, a, b, d, pool);
+      return Multiply<uint32_t>(shape, a, b, d, pool, epilogue);
     case Accumulator::kU64:
-      return Multiply<uint64_t>(shape, a, b, d, pool);
+      return Multiply<uint64_t>(shape, a, b, d, pool, epilogue);
     case Accumulator::kC64:
-      return Multiply<std::complex<float>>(shape, a, b, d, pool);
+      return Multiply<std::complex<float>>(shape, a, b, d, pool, epilogue);
     case Accumulator::kC128:
-      return Multiply<std::complex<double>>(shape, a, b, d, pool);
+      return Multiply<std::complex<double>>(shape, a, b, d, pool, epilogue);
   }
 }
 

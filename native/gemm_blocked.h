@@ -10,6 +10,7 @@
 namespace ferrule {
 
 class ThreadPool;
+struct Epilogue;
 
 // D[batch][m][n] = sum over k of A[batch][m][k] * B[batch][k][n]. Strides count elements.
 struct GemmShape {
@@ -32,8 +33,9 @@ const GemmKernels& ChosenKernels();
 // side once, where it lies.
 bool ReadsBf16Once(const GemmShape& shape);
 
-// With a null pool everything runs on the calling thread; a run inside a pool's body does so too.
+// With a null pool everything runs on the calling thread; a run inside a pool's body does so too. The epilogue runs
+// once on each element's block, on the thread that has finished it; D then is dense.
 void BlockedGemm(const GemmShape& shape, Accumulator accumulator, const void* a, const void* b, void* d,
-                 ThreadPool* pool);
+                 ThreadPool* pool, const Epilogue* epilogue = nullptr);
 
 }  // namespace ferrule

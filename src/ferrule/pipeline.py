@@ -1,7 +1,7 @@
 """The compiler: one function, one line per stage.
 
 read → legalize → import (→ partition) → simplify → match → split → hoist → expand → count → control → carries →
-fuse → allocate → assemble → Program
+fuse → finish → allocate → assemble → Program
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from ferrule.passes.control import flatten_control
 from ferrule.passes.count import count
 from ferrule.passes.epilogue import attach_epilogues
 from ferrule.passes.expand import expand
+from ferrule.passes.finish import finish_products
 from ferrule.passes.fuse import fuse
 from ferrule.passes.hoist import hoist
 from ferrule.passes.match import match
@@ -102,6 +103,9 @@ def compile_module(module: Module, settings: CompileOptions, trace: Trace, machi
     graph = trace.stage("carries", lambda: drop_carries(graph))
     graph = trace.stage("fuse", lambda: late_carries(fuse(graph, machine)))
     program = describe(module, main, settings)
+    if not machine.grouped:
+        aliases = [p.alias for p in program.params]
+        graph = trace.stage("finish", lambda: finish_products(graph, aliases, machine))
     plan = trace.stage("allocate", lambda: allocate(graph, [p.alias for p in program.params], machine.grouped))
     work = trace.stage("assemble", lambda: assemble(graph, plan, machine, program))
     finish(program, graph, work, machine)

@@ -61,7 +61,7 @@ def emit_kernel(block: Block, symbol: str, machine: Machine) -> Kernel:
     """Generates the code of a fused block; the function's pointers are the block's arguments, then its results."""
     if machine.grouped:
         return groups.emit_kernel(block, symbol, machine)
-    family, outputs = _start(block.args, block.results, symbol, machine)
+    family, outputs = start(block.args, block.results, symbol, machine)
     begin, end = family.b.args[1], family.b.args[2]
     flops, nbytes = work(block)
     special = next((s for s in (row_loop, small_products) if s.plan(block)), None)
@@ -76,7 +76,7 @@ def emit_kernel(block: Block, symbol: str, machine: Machine) -> Kernel:
 
 def emit_comparator(block: Block, symbol: str, machine: Machine) -> Kernel:
     """Generates a comparator: the pointers are those of lhs0, rhs0, lhs1, rhs1, …, and of the i1 result."""
-    family, outputs = _start(block.args, block.results, symbol, machine)
+    family, outputs = start(block.args, block.results, symbol, machine)
     em = family.at(1)
     for value, pointer in zip(block.results, outputs, strict=True):
         em.store(pointer, value.dtype, loop.ZERO, em.value(value, ()))
@@ -84,8 +84,11 @@ def emit_comparator(block: Block, symbol: str, machine: Machine) -> Kernel:
     return Kernel(symbol, b.finish(), b.declares, b.globals)
 
 
-def _start(args: list[Value], results: list[Value], symbol: str, machine: Machine) -> tuple[Family, list[V]]:
-    b = Builder(symbol, "void", ["ptr", "i64", "i64"], dialect=dialect_of(machine))
+def start(
+    args: list[Value], results: list[Value], symbol: str, machine: Machine, counts: int = 2
+) -> tuple[Family, list[V]]:
+    """A function of pointers to these values and so many numbers; gives the results' pointers."""
+    b = Builder(symbol, "void", ["ptr", *["i64"] * counts], dialect=dialect_of(machine))
     pointers = []
     for i in range(len(args) + len(results)):
         place = b.offset(b.args[0], "ptr", V("i64", str(i)))

@@ -385,9 +385,12 @@ def _slots(moves: list[tuple[Storage, Storage, int]]) -> list[tuple[int, int, in
 def reads_own_element(fusion: Op, operand: int, result: int) -> bool:
     """Does the kernel read `operand` only at the element of `result` that it writes? Then they may share memory."""
     block = fusion.regions[0]
-    arg = block.args[operand]
-    if arg.type.shape != block.results[result].type.shape or arg.dtype.itemsize != block.results[result].dtype.itemsize:
-        return False
+    arg, own = block.args[operand], block.results[result]
+    return arg.dtype.itemsize == own.dtype.itemsize and arg.shape == own.shape and reads_pointwise(block, arg)
+
+
+def reads_pointwise(block: Block, arg: Value) -> bool:
+    """Is each element of a kernel's argument read only where the same element of its results is computed?"""
     pointwise: set[Any] = set()
     for op in reversed(block.ops):
         for r in op.results:

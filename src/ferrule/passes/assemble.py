@@ -8,6 +8,7 @@ from math import prod
 from typing import Any
 
 from ferrule.codegen import step_loop
+from ferrule.codegen.block_kernel import emit_block_kernel
 from ferrule.codegen.kernel import Kernel, emit_comparator, emit_kernel, structure_key
 from ferrule.codegen.object import compile_module
 from ferrule.ir import Block, Op, Tensor, Value
@@ -42,7 +43,7 @@ class _Assembler:
     texts: list[Kernel] = field(default_factory=list)
     loops: dict[int, step_loop.Loop] = field(default_factory=dict)  # by the function that each has become
     inside: dict[int, list[Step]] = field(default_factory=dict)  # blocks that are parts of such functions
-    comparators: dict[str, int] = field(default_factory=dict)
+    comparators: dict[str, int] = field(default_factory=dict)  # functions that calls get, by what they compute
     hosted: list[Kernel] = field(default_factory=list)  # functions that run on the host of a device
 
     def block(self, block: Block) -> int:
@@ -135,8 +136,9 @@ class _Assembler:
             for i, step in enumerate(steps):
                 if isinstance(step, Launch):
                     steps[i] = replace(step, function=number[step.function])
-                elif isinstance(step, Call) and isinstance(fn := step.attrs.get("comparator"), Fn):
-                    steps[i] = replace(step, attrs=step.attrs | {"comparator": Fn(number[fn.index])})
+                elif isinstance(step, Call):
+                    found = {k: Fn(number[fn.index]) for k, fn in step.attrs.items() if isinstance(fn, Fn)}
+                    steps[i] = replace(step, attrs=step.attrs | found) if found else step
         return [self.texts[old] for old in kept]
 
     def comparator(self, key: str, region: Block) -> int:
@@ -151,9 +153,23 @@ class _Assembler:
             self.texts.append(emit_comparator(region, f"f{len(self.texts)}_compare", self.machine))
         return self.comparators[key]
 
+    def epilogue(self, region: Block, columns: int) -> int:
+        """The number of the function that finishes blocks of a product."""
+        key = f"{columns} {structure_key(region)}"
+        if key not in self.comparators:
+            symbol = f"f{len(self.texts)}_{label(region)}"
+            self.comparators[key] = len(self.texts)
+            self.texts.append(emit_block_kernel(region, columns, symbol, self.machine))
+        return self.comparators[key]
+
     def call(self, op: Op) -> Step:
         attrs: dict[str, Any] = dict(op.attrs["attrs"])
-        if op.regions:
+        finished = None
+        if op.regions and op.attrs["target"] == "gemm":
+            number = self.epilogue(op.regions[0], attrs["n"])
+            finished = self.texts[number]
+            attrs |= {"epilogue": Fn(number), "grain": finished.grain}
+        elif op.regions:
             key = structure_key(op.regions[0])
             attrs["comparator"] = Fn(self.comparator(key, op.regions[0]))
         shared = {operand: op.results[output] for output, operand in op.attrs.get("aliases", ())}
@@ -175,6 +191,8 @@ class _Assembler:
             flops = 2.0 * out * kernel.type.size / max(1, outputs)  # type: ignore[union-attr]
         else:
             self.work.serial = False
+        if finished is not None:
+            flops += finished.flops
         self.work.flops += flops
         self.work.nbytes += sum(v.type.nbytes for v in (*op.operands, *op.results) if isinstance(v.type, Tensor))
         return Call(target, op.attrs["ffi"], sides[0], sides[1], attrs, flops, str(op.loc))

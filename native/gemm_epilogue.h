@@ -1,0 +1,57 @@
+// What follows a matrix product elementwise: compiled code that runs on blocks of the product while they are in the
+// cache (src/ferrule/passes/finish.py, codegen/block_kernel.py).
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "attributes.h"
+#include "calls.h"
+
+namespace ferrule {
+
+// Blocks of columns begin at a multiple of so many columns. They end at one, too, or with the row.
+constexpr int64_t kEpilogueUnit = 64;
+
+// Computes these rows (numbered through all of a batch's matrices) and columns of the results.
+using BlockFunction = void (*)(void** pointers, int64_t row, int64_t rows_end, int64_t column, int64_t columns_end);
+
+// One run's epilogue.
+struct Epilogue {
+  BlockFunction function;
+  void** pointers;
+  void operator()(int64_t row, int64_t rows, int64_t column, int64_t columns) const {
+    function(pointers, row, row + rows, column, column + columns);
+  }
+};
+
+// A call's epilogue: operands 2, 3, … are what the function reads besides the product.
+class EpilogueCall {
+ public:
+  static constexpr size_t kMost = 25;  // pointers
+
+  // Reads the call's attributes; leaves the failure there when they do not fit.
+  EpilogueCall(const CallDesc& call, Attributes* attributes);
+  explicit operator bool() const { return function_ != nullptr; }
+
+  // The number of the call's result in whose memory the product is formed.
+  size_t home() const { return home_; }
+  // The fewest rows that are worth a thread of their own.
+  int64_t grain() const { return grain_; }
+
+  Epilogue Bind(void* const* operands, void* const* results, void** pointers) const {
+    void** to = std::copy_n(operands + 2, place_, pointers);
+    *to++ = results[home_];
+    to = std::copy_n(operands + 2 + place_, reads_ - place_, to);
+    std::copy_n(results + kept_, writes_, to);
+    return {function_, pointers};
+  }
+
+ private:
+  BlockFunction function_ = nullptr;
+  size_t place_ = 0, home_ = 0, reads_ = 0, writes_ = 0;
+  bool kept_ = false;  // the first result is the product itself, which the function does not write
+  int64_t grain_ = 1;
+};
+
+}  // namespace ferrule
