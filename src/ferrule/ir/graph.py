@@ -164,6 +164,10 @@ class Block:
             for region in op.regions:
                 yield from region.walk()
 
+    def holds(self, *names: str) -> bool:
+        """Is there an op of one of these names, here or in a nested block?"""
+        return any(op.name in names for op in self.walk())
+
     def uses(self) -> dict[Value, list[Op]]:
         """For each value the ops (in this block and in nested ones) that read it; the block's results not counted."""
         table: dict[Value, list[Op]] = {}

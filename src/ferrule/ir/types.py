@@ -115,6 +115,10 @@ class Tensor:
         return self.size * self.dtype.itemsize
 
     def __str__(self) -> str:
+        return self._text
+
+    @cached_property
+    def _text(self) -> str:
         return f"tensor<{''.join(f'{d}x' for d in self.shape)}{self.dtype}>"
 
 

@@ -76,16 +76,15 @@ class _Arena:
 
     def _put(self, begin: int, end: int, need: Need, remember: bool) -> None:
         """Whoever may write over the new piece comes after those who touched what was there before."""
-        pieces, touched_by = [], need.touched_by
+        below, above, touched_by = list[_Piece](), list[_Piece](), need.touched_by
         for piece in self.pieces:
             if piece.end <= begin or piece.begin >= end:
                 if remember or piece.last >= need.begin:
-                    pieces.append(piece)
+                    (below if piece.end <= begin else above).append(piece)
                 continue
             if piece.begin < begin:
-                pieces.append(_Piece(piece.begin, begin, piece.last, piece.touched_by))
+                below.append(_Piece(piece.begin, begin, piece.last, piece.touched_by))
             if piece.end > end:
-                pieces.append(_Piece(end, piece.end, piece.last, piece.touched_by))
+                above.append(_Piece(end, piece.end, piece.last, piece.touched_by))
             touched_by |= piece.touched_by
-        pieces.append(_Piece(begin, end, need.end, touched_by))
-        self.pieces = sorted(pieces, key=lambda piece: piece.begin)
+        self.pieces = [*below, _Piece(begin, end, need.end, touched_by), *above]

@@ -29,6 +29,8 @@ def drop_carries(block: Block) -> Block:
 
 
 def _dropped(block: Block) -> Block | None:
+    if not block.holds("while"):
+        return None
     used: set[Value] = set(block.results)
     for op in block.walk():
         used.update(op.operands)

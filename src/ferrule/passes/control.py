@@ -31,6 +31,8 @@ _LONG = frozenset(
 
 def flatten_control(block: Block, machine: Machine) -> Block:
     """Returns the block with the loops and conditionals rewritten that kernels do by themselves."""
+    if not block.holds("while", "if", "case"):
+        return block
     most = UNROLLED_OPS if machine.grouped else UNROLLED_OPS_HOST
 
     def rule(out: Block, op: Op, operands: list[Value]) -> Sequence[Value] | None:

@@ -28,6 +28,8 @@ COSTLY, BYTES = 4.0, 1 << 26
 
 def hoist(block: Block) -> Block:
     """Returns the block, the invariant work of its loops before them."""
+    if not block.holds("while"):
+        return block
     found = False
 
     def rule(out: Block, op: Op, operands: list[Value]) -> Sequence[Value] | None:

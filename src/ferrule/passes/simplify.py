@@ -1,4 +1,9 @@
-"""Simplify: algebra, constants, common subexpressions, dead code, shape ops; repeated until nothing changes."""
+"""Simplify: algebra, constants, common subexpressions, dead code, shape ops.
+
+Every rule looks at an op and at what its operands are computed from, never at who reads it. So a walk from the first op
+to the last is all it takes, if what a rule adds goes through the rules at once; only what loops and branches leave
+behind is looked at in another walk.
+"""
 
 from __future__ import annotations
 
@@ -27,9 +32,9 @@ def simplify(block: Block, rounds: int = 8, ours: bool = False) -> Block:
     """
     frozen: dict[int, tuple[Any, Any]] = {}
     for _ in range(rounds):
-        changes = _Sweep(ours, frozen)
-        block = eliminate_dead_code(rewrite(block, changes.rule))
-        if not changes.count:
+        sweep = _Sweep(ours, frozen)
+        block = eliminate_dead_code(rewrite(block, sweep.rule))
+        if not sweep.again:
             break
         ours = True
     return block
@@ -70,48 +75,56 @@ class _Sweep:
 
     def __init__(self, ours: bool, frozen: dict[int, tuple[Any, Any]]) -> None:
         self.ours, self.frozen = ours, frozen
-        self.count = 0
+        self.again = False  # is there something new that the rules have not seen?
         self.seen: dict[Block, dict[Any, list[Value]]] = {}
 
     def rule(self, out: Block, op: Op, operands: list[Value]) -> Sequence[Value] | None:
-        empty = [_is_empty(r) for r in op.results]
-        if not any(empty) or op.name == "constant" or has_effects(op):
-            return self._rule(out, op, operands)
+        if op.name == "constant" or not any(map(_is_empty, op.results)) or has_effects(op):
+            return self._rule(out, op, operands, self.ours)
         # A result without elements is known. An op that has no other need not run: LAPACK aborts on empty matrices.
-        if all(empty):
-            self.count += 1
+        self.again = True
+        if all(map(_is_empty, op.results)):
             return [_nothing(out, r, op) for r in op.results]
-        new = self._rule(out, op, operands)
+        new = self._rule(out, op, operands, self.ours)
         if new is None:
             new = out.add(op.name, operands, [r.type for r in op.results], op.attrs, op.regions, op.loc).results
-        return [_nothing(out, r, op) if none else r for r, none in zip(new, empty, strict=True)]
+        return [_nothing(out, r, op) if _is_empty(r) else v for r, v in zip(op.results, new, strict=True)]
 
-    def _rule(self, out: Block, op: Op, operands: list[Value]) -> Sequence[Value] | None:
+    def _rule(self, out: Block, op: Op, operands: list[Value], ours: bool) -> Sequence[Value] | None:
         if op.name == "while":
             return self._invariant_carries(out, op, operands)
         if op.name in ("case", "if"):
             return self._known_branch(out, op, operands)
+        before = len(out.ops)
         rule = RULES.get(op.name)
         if rule and (new := rule(out, op, operands)) is not None:
-            self.count += 1
-            return [new]
+            return self._settle(out, before, [new])
         if (folded := _fold(out, op, operands)) is not None:
-            self.count += 1
-            return folded
+            return self._settle(out, before, folded)
         if op.name in _BOUNDARIES or has_effects(op):
             return None
         key = self._key(op, operands)
         table = self.seen.setdefault(out, {})
         if (known := table.get(key)) is not None:
-            self.count += 1
             return known
-        if self.ours and not op.regions:
+        if ours and not op.regions:
             op.operands = operands
             out.ops.append(op)
             table[key] = op.results
         else:
             table[key] = out.add(op.name, operands, [r.type for r in op.results], op.attrs, op.regions, op.loc).results
         return table[key]
+
+    def _settle(self, out: Block, before: int, values: Sequence[Value]) -> Sequence[Value]:
+        """Puts the ops that a rule has just added, those from `before` on, through the rules; gives `values` then."""
+        added = out.ops[before:]
+        del out.ops[before:]
+        env: dict[Value, Value] = {}
+        for op in added:
+            new = self._rule(out, op, [env.get(v, v) for v in op.operands], True)
+            assert new is not None, f"a rule added {op.name}, which has none"
+            env.update(zip(op.results, new, strict=True))
+        return [env.get(v, v) for v in values]
 
     def _key(self, op: Op, operands: list[Value]) -> Any:
         if op.regions:
@@ -133,7 +146,7 @@ class _Sweep:
         fixed = {i for i, arg in enumerate(body.args) if body.results[i] is arg or _is_empty(arg)}
         if not fixed:
             return None
-        self.count += 1
+        self.again = True
         moving = [i for i in range(len(operands)) if i not in fixed]
         regions = []
         for region in (cond, body):
@@ -162,7 +175,7 @@ class _Sweep:
         chosen = constant(operands[0])
         if chosen is None:
             return None
-        self.count += 1
+        self.again = True
         index = int(chosen.reshape(-1)[0])
         if op.name == "if":
             region = op.regions[0 if index else 1]

@@ -23,6 +23,8 @@ PARTS, OPS_IN_ALL = 16, 1000
 
 def split(block: Block) -> Block:
     """Returns the block with the loops rewritten whose carries have parts."""
+    if not block.holds("while"):
+        return block
     found = False
 
     def rule(out: Block, op: Op, operands: list[Value]) -> Sequence[Value] | None:
