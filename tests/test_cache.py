@@ -62,7 +62,7 @@ def test_what_the_program_depends_on(compiled, monkeypatch):
     assert compiled(3) == 1 and compiled(3) == 0
     monkeypatch.setattr(cache, "_machine", lambda: b"another")
     assert compiled(3) == 1
-    monkeypatch.setattr(cache, "_compiler", lambda: b"another")
+    monkeypatch.setattr(cache, "compiler", lambda: b"another")
     assert compiled(3) == 1
 
 

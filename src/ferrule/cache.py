@@ -1,7 +1,8 @@
-"""Compiled programs on disk: a program that was compiled before is read, not compiled.
+"""The cache on disk: a program that was compiled before is read, not compiled.
 
 One file for each in <FERRULE_CACHE_DIR | $XDG_CACHE_HOME/ferrule | ~/.cache/ferrule>/programs, named by a hash of
 everything that the compiler's answer depends on: the program, its options, the target, the processor, Ferrule itself.
+Beside them, in kernels, lie the kernels of programs, for other programs that have the same ones (kernel_cache.py).
 FERRULE_CACHE=0 switches the cache off; FERRULE_CACHE_MB bounds its size (512), the least recently used goes first.
 What cannot be read is compiled again, what cannot be written is not kept, and FERRULE_DEBUG=1 says so. (The driver of
 Intel GPUs keeps the device's binaries beside it, native/sycl/binary_cache.h; FERRULE_CACHE=binaries is that one alone.)
@@ -25,21 +26,25 @@ from ferrule.stablehlo.options import CompileOptions, parse_options
 from ferrule.version import VERSION
 
 MAGIC = b"FERRULE program 1\n"
-SUFFIX = ".program"
 MEGABYTES = 512
+KERNELS_SHARE = 4  # one part in so many is for kernels
 # Names of options of a compile that is watched: it takes place.
 WATCHED = {"ferrule_dump", "ferrule_debug", "xla_dump_to"}
 
 
 class Store:
-    """A folder of entries: bytes by hash, checked when they are read, at most `limit` bytes in all."""
+    """A folder of entries: bytes by hash, checked when they are read, at most `limit` bytes in all.
 
-    def __init__(self, folder: Path, limit: int) -> None:
-        self.folder, self.limit = folder, limit
+    `what` is the word for an entry, and the ending of its file.
+    """
+
+    def __init__(self, folder: Path, limit: int, what: str = "program") -> None:
+        self.folder, self.limit, self.what = folder, limit, what
+        self.room = 0  # bytes that may be written before somebody looks how many there are
 
     def get(self, key: str) -> bytes | None:
         """The entry; None when there is none, or when it is damaged."""
-        path = self.folder / (key + SUFFIX)
+        path = self.folder / f"{key}.{self.what}"
         try:
             entry = path.read_bytes()
         except OSError:
@@ -47,7 +52,7 @@ class Store:
         start = len(MAGIC) + 32
         payload = entry[start:]
         if entry[:start] != MAGIC + hashlib.sha256(key.encode() + payload).digest():
-            _say(f"the cached program {path} is damaged and is made again")
+            _say(f"the cached {self.what} {path} is damaged and is made again")
             path.unlink(missing_ok=True)
             return None
         try:
@@ -60,16 +65,20 @@ class Store:
         """Keeps an entry, unless that is not possible. Readers see the whole of it or nothing."""
         if len(payload) > self.limit // 4:
             return
+        entry = MAGIC + hashlib.sha256(key.encode() + payload).digest() + payload
         draft = None
         try:
-            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self._make_room(len(payload))
+            if self.room < len(entry):
+                self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+                self._make_room(len(entry))
+            self.room -= len(entry)
             with tempfile.NamedTemporaryFile(dir=self.folder, prefix="draft.", delete=False) as file:
                 draft = file.name
-                file.write(MAGIC + hashlib.sha256(key.encode() + payload).digest() + payload)
-            os.replace(draft, self.folder / (key + SUFFIX))
+                file.write(entry)
+            os.replace(draft, self.folder / f"{key}.{self.what}")
         except OSError as error:
-            _say(f"a compiled program is not kept in {self.folder}: {error}")
+            self.room = 0
+            _say(f"a compiled {self.what} is not kept in {self.folder}: {error}")
             if draft:
                 Path(draft).unlink(missing_ok=True)
 
@@ -81,19 +90,20 @@ class Store:
             except OSError:
                 continue  # another process has just removed it
         total = size + sum(e[1] for e in entries)
-        if total <= self.limit:
-            return
-        # More than is needed, so that not every program has to look again.
-        for _, freed, path in sorted(entries):
-            if total <= self.limit * 3 // 4:
-                break
-            Path(path).unlink(missing_ok=True)
-            total -= freed
+        if total > self.limit:
+            # More than is needed, so that not every program has to look again.
+            for _, freed, path in sorted(entries):
+                if total <= self.limit * 3 // 4:
+                    break
+                Path(path).unlink(missing_ok=True)
+                total -= freed
+        # Other processes write, too.
+        self.room = size + min(self.limit - total, self.limit // 16)
 
 
 def compile_cached(code: bytes, format: str, options: bytes, target: str) -> bytes:
     """The serialized program, as `pipeline.compile_program` makes it; read from the disk where that is possible."""
-    store = _store()
+    store = open_store("program")
     verified = os.environ.get("FERRULE_VERIFY", "0") not in ("", "0")
     watched = verified or os.environ.get("FERRULE_DUMP") or _debug() > 2
     if store is None or watched or not WATCHED.isdisjoint((settings := parse_options(options)).user):
@@ -123,7 +133,7 @@ def key_of(code: bytes, format: str, settings: CompileOptions, target: str) -> s
     digest = hashlib.sha256()
     # Frameworks write the bytes of equal options in another order each time.
     options = repr(replace(settings, user=sorted(settings.user.items()))).encode()  # type: ignore[arg-type]
-    for part in (_compiler(), _machine(), _threads(), target.encode(), format.encode(), options, code):
+    for part in (compiler(), _machine(), _threads(), target.encode(), format.encode(), options, code):
         digest.update(len(part).to_bytes(8, "little") + part)
     return digest.hexdigest()
 
@@ -134,7 +144,7 @@ def _threads() -> bytes:
 
 
 @cache
-def _compiler() -> bytes:
+def compiler() -> bytes:
     """Ferrule's version and files, as this process loaded them, and what else decides on the code."""
     digest = hashlib.sha256()
     root = Path(__file__).parent
@@ -159,10 +169,13 @@ def _machine() -> bytes:
     return "\n".join(lines + [line for line in described if line.startswith(wanted)]).encode()
 
 
-def _store() -> Store | None:
-    """The store that the environment asks for."""
-    if os.environ.get("FERRULE_CACHE") in ("0", "binaries"):
-        return None
+def is_on() -> bool:
+    """Does the environment allow what was compiled to be used again?"""
+    return os.environ.get("FERRULE_CACHE") not in ("0", "binaries")
+
+
+def open_store(what: str) -> Store | None:
+    """The store of programs or kernels that the environment asks for."""
     folder = os.environ.get("FERRULE_CACHE_DIR")
     if not folder:
         home = os.environ.get("XDG_CACHE_HOME") or (os.environ.get("HOME") and os.environ["HOME"] + "/.cache")
@@ -170,7 +183,12 @@ def _store() -> Store | None:
             return None
         folder = home + "/ferrule"
     text = os.environ.get("FERRULE_CACHE_MB", "")
-    return Store(Path(folder, "programs"), (int(text) if text.isdigit() and int(text) else MEGABYTES) << 20)
+    limit = (int(text) if text.isdigit() and int(text) else MEGABYTES) << 20
+    share = limit // KERNELS_SHARE
+    return _opened(Path(folder, what + "s"), share if what == "kernel" else limit - share, what) if is_on() else None
+
+
+_opened = cache(Store)
 
 
 def _debug() -> int:

@@ -51,6 +51,11 @@ class Trace:
         self.name, self.now = "", ""  # the program, and the stage that runs
         self.show: Callable[[str, str], None] | None = None
 
+    @property
+    def watched(self) -> bool:
+        """Does somebody look at the generated code, so that all of it is to be generated?"""
+        return bool(self.folder or self.level >= 3 or self.verify or self.show)
+
     def stage(self, name: str, run: Callable[[], T]) -> T:
         """Runs one stage. An error that is not Ferrule's own becomes one that names the stage."""
         begin, self.now = time.perf_counter(), name

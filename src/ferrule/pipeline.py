@@ -9,10 +9,12 @@ from __future__ import annotations
 import hashlib
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from ferrule.codegen import spirv
 from ferrule.codegen.kernel import Kernel
+from ferrule.codegen.kernel_cache import kernel_cache
 from ferrule.debug import Trace
 from ferrule.errors import InvalidArgument, Unsupported
 from ferrule.ir import Function, Module, Tensor
@@ -107,7 +109,8 @@ def compile_module(module: Module, settings: CompileOptions, trace: Trace, machi
         aliases = [p.alias for p in program.params]
         graph = trace.stage("finish", lambda: finish_products(graph, aliases, machine))
     plan = trace.stage("allocate", lambda: allocate(graph, [p.alias for p in program.params], machine.grouped))
-    work = trace.stage("assemble", lambda: assemble(graph, plan, machine, program))
+    known = kernel_cache(machine) if not trace.watched else None
+    work = trace.stage("assemble", lambda: assemble(graph, plan, machine, program, known))
     finish(program, graph, work, machine)
     trace.finish(program, work.kernels)
     return program
@@ -166,7 +169,9 @@ def finish(program: Program, graph: Any, work: Work, machine: Machine) -> None:
         program.flags |= SMALL
     program.target = machine.name
     program.features = needed_features(machine, work.kernels)
-    program.fingerprint = hashlib.sha256(program.serialize()).hexdigest()[:32]
+    # Which kernels lie together in an object depends on what was compiled before; their names say what they compute.
+    told = replace(program, objects=[], functions=[entry._replace(object=0) for entry in program.functions])
+    program.fingerprint = hashlib.sha256(told.serialize()).hexdigest()[:32]
 
 
 # Features that LLVM uses for the code that we emit. What else the host has (virtualisation, random numbers, …) must not

@@ -13,6 +13,7 @@ loop schedule only decides whether vector lanes run over the outputs or along th
 
 from __future__ import annotations
 
+import builtins
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -43,7 +44,8 @@ class Kernel:
 
     `grid` is the number of iterations, `grain` the fewest that are worth a thread of their own (on a device: groups,
     and work-items per group); `flops` and `bytes` are estimates for the cost analysis. `declares` and `globals` belong
-    into the function's module. `local_bytes`: of the memory that a group shares.
+    into the function's module. `local_bytes`: of the memory that a group shares. `key` is a hash of what it computes,
+    `code` the object that it was compiled into; a kernel that comes from codegen/kernel_cache.py has no text.
     """
 
     symbol: str
@@ -55,6 +57,8 @@ class Kernel:
     flops: float = 0.0
     bytes: float = 0.0
     local_bytes: int = 0
+    key: str = ""
+    code: builtins.bytes = b""
 
 
 def emit_kernel(block: Block, symbol: str, machine: Machine) -> Kernel:
@@ -167,33 +171,33 @@ def _summed(op: Op) -> float:
 
 def structure_key(block: Block) -> str:
     """A hash of what the block computes: equal blocks have equal code, wherever they come from."""
-    digest = hashlib.sha256()
     numbers: dict[Value, int] = {}
-
-    def attribute(value: object) -> bytes:
-        if isinstance(value, np.ndarray):
-            splat = value.size > 1 and not any(value.strides)
-            data = value.reshape(-1)[:1].tobytes() + b"*" if splat else value.tobytes()
-            return f"{value.dtype}{value.shape}".encode() + data
-        return repr(value).encode()
+    words: list[str] = []
 
     def visit(inner: Block) -> None:
         for arg in inner.args:
             numbers[arg] = len(numbers)
-            digest.update(f"a{arg.type}".encode())
+            words.append(f"a{arg.type}")
         for op in inner.ops:
-            operands = [numbers.setdefault(v, len(numbers)) for v in op.operands]
-            digest.update(f"\n{op.name}{operands}".encode())
-            for name in sorted(op.attrs):
-                digest.update(f";{name}=".encode() + attribute(op.attrs[name]))
+            words.append(f"\n{op.name}{[numbers.setdefault(v, len(numbers)) for v in op.operands]}")
+            words.extend(f";{name}={_word(op.attrs[name])}" for name in sorted(op.attrs))
             for region in op.regions:
-                digest.update(b"{")
+                words.append("{")
                 visit(region)
-                digest.update(b"}")
+                words.append("}")
             for result in op.results:
                 numbers[result] = len(numbers)
-                digest.update(f"r{result.type}".encode())
-        digest.update(f"\nreturn{[numbers.setdefault(v, len(numbers)) for v in inner.results]}".encode())
+                words.append(f"r{result.type}")
+        words.append(f"\nreturn{[numbers.setdefault(v, len(numbers)) for v in inner.results]}")
 
     visit(block)
-    return digest.hexdigest()
+    return hashlib.sha256("".join(words).encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def _word(value: object) -> str:
+    """An attribute, so that equal texts mean equal values."""
+    if not isinstance(value, np.ndarray):
+        return repr(value)
+    splat = value.size > 1 and not any(value.strides)
+    data = value.reshape(-1)[:1].tobytes().hex() + "*" if splat else value.tobytes().hex()
+    return f"{value.dtype}{value.shape}{data}"

@@ -13,6 +13,8 @@ from functools import cache
 
 import llvmlite.binding as llvm
 
+from ferrule.codegen.kernel import Kernel
+from ferrule.codegen.kernel_cache import KernelCache
 from ferrule.errors import Internal
 from ferrule.targets.machine import Machine
 
@@ -102,3 +104,23 @@ def compile_module(
         module = parse(text)
         optimize(module, target)
         return target.emit_object(module)
+
+
+def compile_kernels(kernels: Sequence[Kernel], machine: Machine, known: KernelCache | None, batch: int) -> None:
+    """Gives each kernel its object; `known` has those that were compiled before. `batch`: so many share a module."""
+    for kernel in kernels:
+        if known and not kernel.code and (found := known.get(kernel.key)):
+            kernel.code = found.code
+    missing = [kernel for kernel in kernels if not kernel.code]
+    for at in range(0, len(missing), batch):
+        together = missing[at : at + batch]
+        declares: dict[str, str] = {}
+        constants: dict[str, str] = {}
+        for kernel in together:
+            declares.update(kernel.declares)
+            constants.update(kernel.globals)
+        code = compile_module([k.text for k in together], declares, constants, machine)
+        for kernel in together:
+            kernel.code = code
+        if known:
+            known.put(together)

@@ -10,6 +10,7 @@ iteration to the next, and only after the last one the value is brought where it
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -149,12 +150,12 @@ def _used(steps: Sequence[Step], code: Code) -> set[int]:
     return found
 
 
-def emit(symbol: str, loop: Loop, code: Code) -> tuple[Kernel, Launch]:
+def emit(loop: Loop, code: Code) -> tuple[Kernel, Launch]:
     """The function, and the step that launches it (as function -1: the caller knows its number)."""
-    writer = _Writer(symbol, code)
+    writer = _Writer("LOOP", code)
     writer.loop(loop)
     lines = [
-        f"define void @{symbol}(ptr %p, i64 %begin, i64 %end) nounwind {{",
+        "define void @LOOP(ptr %p, i64 %begin, i64 %end) nounwind {",
         "entry:",
         *writer.entry,
         "  br label %start",
@@ -163,13 +164,17 @@ def emit(symbol: str, loop: Loop, code: Code) -> tuple[Kernel, Launch]:
         "  ret void",
         "}",
     ]
+    text = "\n".join([*writer.texts.values(), *lines]) + "\n"
+    key = hashlib.sha256("\n".join([text, *writer.constants.values()]).encode()).hexdigest()
+    symbol = f"loop_{key[:8]}"
     kernel = Kernel(
         symbol,
-        "\n".join([*writer.texts.values(), *lines]) + "\n",
+        re.sub(r"@LOOP(?=[.(])", f"@{symbol}", text),
         writer.declares,
         writer.constants,
         flops=writer.flops,
         bytes=writer.bytes,
+        key=f"loop {key}",
     )
     return kernel, Launch(-1, 1, 1, (*writer.order, *writer.written), len(writer.written))
 

@@ -10,7 +10,8 @@ from typing import Any
 from ferrule.codegen import step_loop
 from ferrule.codegen.block_kernel import emit_block_kernel
 from ferrule.codegen.kernel import Kernel, emit_comparator, emit_kernel, structure_key
-from ferrule.codegen.object import compile_module
+from ferrule.codegen.kernel_cache import KernelCache
+from ferrule.codegen.object import compile_kernels
 from ferrule.ir import Block, Op, Tensor, Value
 from ferrule.passes.allocate import Plan
 from ferrule.program import Call, Case, Copy, Entry, Fn, Launch, Program, Step, While
@@ -38,6 +39,7 @@ class _Assembler:
     plan: Plan
     machine: Machine
     program: Program
+    known: KernelCache | None  # kernels that were compiled before
     work: Work = field(default_factory=Work)
     kernels: dict[str, tuple[int, Kernel]] = field(default_factory=dict)
     texts: list[Kernel] = field(default_factory=list)
@@ -45,6 +47,7 @@ class _Assembler:
     inside: dict[int, list[Step]] = field(default_factory=dict)  # blocks that are parts of such functions
     comparators: dict[str, int] = field(default_factory=dict)  # functions that calls get, by what they compute
     hosted: list[Kernel] = field(default_factory=list)  # functions that run on the host of a device
+    depth: int = 0  # of loops around the steps that are written now
 
     def block(self, block: Block) -> int:
         """Writes the steps of a block; returns its number."""
@@ -68,6 +71,12 @@ class _Assembler:
         return number
 
     def loop(self, op: Op) -> Step:
+        self.depth += 1
+        step = self.loop_of(op)
+        self.depth -= 1
+        return step
+
+    def loop_of(self, op: Op) -> Step:
         cond, body = op.regions
         trips = op.attrs.get("trips", -1)
         if trips < 0:
@@ -90,7 +99,7 @@ class _Assembler:
         code = step_loop.Code(self.texts, blocks, self.plan.slots, self.loops)
         if self.machine.grouped or not step_loop.qualifies(loop, code):
             return step
-        kernel, launch = step_loop.emit(f"k{len(self.texts)}_loop", loop, code)
+        kernel, launch = step_loop.emit(loop, code)
         self.texts.append(kernel)
         self.loops[len(self.texts) - 1] = loop
         self.take([*cond, *body])
@@ -113,10 +122,16 @@ class _Assembler:
         region = op.regions[0]
         key = structure_key(region)
         if key not in self.kernels:
-            kernel = emit_kernel(region, f"k{len(self.texts)}_{label(region)}", self.machine)
+            kernel = self.known.get(key) if self.known else None
+            if kernel is None or self.depth:  # a loop may become a function that is made of its kernels' text
+                kernel = emit_kernel(region, f"{label(region)}_{key[:8]}", self.machine)
+                kernel.key = key
             self.kernels[key] = (len(self.texts), kernel)
             self.texts.append(kernel)
         index, kernel = self.kernels[key]
+        if self.depth and not kernel.text:
+            fresh = emit_kernel(region, kernel.symbol, self.machine)
+            kernel.text, kernel.declares, kernel.globals = fresh.text, fresh.declares, fresh.globals
         if kernel.grid == 0:
             return []
         self.work.flops += kernel.flops
@@ -126,12 +141,14 @@ class _Assembler:
         return [Launch(index, kernel.grid, kernel.grain, slots, len(op.results))]
 
     def used(self) -> list[Kernel]:
-        """The kernels that steps name, numbered anew: those that only a loop calls went into its function."""
+        """The kernels that steps name, each once, numbered anew: what only a loop calls went into its function."""
         named = {s.function for steps in self.program.blocks for s in steps if isinstance(s, Launch)}
-        if self.machine.grouped or len(named) + len(self.comparators) == len(self.texts):
+        if self.machine.grouped or (not self.loops and len(named) + len(self.comparators) == len(self.texts)):
             return self.texts
-        kept = sorted(named | set(self.comparators.values()))
-        number = {old: new for new, old in enumerate(kept)}
+        kept: dict[str, int] = {}
+        number: dict[int, int] = {}
+        for old in sorted(named | set(self.comparators.values())):
+            number[old] = kept.setdefault(self.texts[old].key, len(kept))
         for steps in self.program.blocks:
             for i, step in enumerate(steps):
                 if isinstance(step, Launch):
@@ -139,7 +156,8 @@ class _Assembler:
                 elif isinstance(step, Call):
                     found = {k: Fn(number[fn.index]) for k, fn in step.attrs.items() if isinstance(fn, Fn)}
                     steps[i] = replace(step, attrs=step.attrs | found) if found else step
-        return [self.texts[old] for old in kept]
+        by_key = {kernel.key: kernel for kernel in self.texts}
+        return [by_key[key] for key in kept]
 
     def comparator(self, key: str, region: Block) -> int:
         """The number of a comparator's function. Who calls it is on the host; it comes after the device's kernels."""
@@ -150,16 +168,23 @@ class _Assembler:
             return -1 - self.comparators[key]  # `assemble` knows how many kernels come first
         if key not in self.comparators:
             self.comparators[key] = len(self.texts)
-            self.texts.append(emit_comparator(region, f"f{len(self.texts)}_compare", self.machine))
+            kernel = emit_comparator(region, f"comparator_{key[:8]}", self.machine)
+            kernel.key = f"comparator {key}"
+            self.texts.append(kernel)
         return self.comparators[key]
 
     def epilogue(self, region: Block, columns: int) -> int:
         """The number of the function that finishes blocks of a product."""
-        key = f"{columns} {structure_key(region)}"
+        structure = structure_key(region)
+        key = f"block {columns} {structure}"
         if key not in self.comparators:
-            symbol = f"f{len(self.texts)}_{label(region)}"
+            kernel = self.known.get(key) if self.known else None
+            if kernel is None:
+                symbol = f"{label(region)}_of_{columns}_{structure[:8]}"
+                kernel = emit_block_kernel(region, columns, symbol, self.machine)
+                kernel.key = key
             self.comparators[key] = len(self.texts)
-            self.texts.append(emit_block_kernel(region, columns, symbol, self.machine))
+            self.texts.append(kernel)
         return self.comparators[key]
 
     def call(self, op: Op) -> Step:
@@ -207,34 +232,27 @@ def label(block: Block) -> str:
     return "_".join(list(names)[:3]) or "copy"
 
 
-def assemble(block: Block, plan: Plan, machine: Machine, program: Program) -> Work:
-    """Fills in the program's code, slots and steps; returns an account of its work."""
-    assembler = _Assembler(plan, machine, program)
+def assemble(block: Block, plan: Plan, machine: Machine, program: Program, known: KernelCache | None = None) -> Work:
+    """Fills in the program's code, slots and steps; returns an account of its work.
+
+    `known` are kernels that earlier programs have left.
+    """
+    assembler = _Assembler(plan, machine, program, known)
     assembler.block(block)
     program.slots = plan.slots
     program.constants = plan.constants
     program.arena_bytes = plan.arena_bytes
     kernels = assembler.used()
     # a device's driver loads one module
-    _compile(program, kernels, machine, max(1, len(kernels)) if machine.grouped else BATCH)
+    compile_kernels(kernels, machine, known, max(1, len(kernels)) if machine.grouped else BATCH)
+    compile_kernels(assembler.hosted, host(), None, BATCH)
+    program.objects = list(dict.fromkeys(kernel.code for kernel in [*kernels, *assembler.hosted]))
+    number = {code: i for i, code in enumerate(program.objects)}
+    program.functions = [Entry(number[k.code], k.symbol, k.flops, k.bytes) for k in [*kernels, *assembler.hosted]]
     if assembler.hosted:
-        _compile(program, assembler.hosted, host(), BATCH)
         _number_comparators(program, len(kernels))
     assembler.work.kernels = kernels
     return assembler.work
-
-
-def _compile(program: Program, kernels: list[Kernel], machine: Machine, per_object: int) -> None:
-    for at in range(0, len(kernels), per_object):
-        batch = kernels[at : at + per_object]
-        declares: dict[str, str] = {}
-        constants: dict[str, str] = {}
-        for kernel in batch:
-            declares.update(kernel.declares)
-            constants.update(kernel.globals)
-        program.objects.append(compile_module([k.text for k in batch], declares, constants, machine))
-        number = len(program.objects) - 1
-        program.functions += [Entry(number, k.symbol, k.flops, k.bytes) for k in batch]
 
 
 def _number_comparators(program: Program, kernels: int) -> None:
