@@ -1,7 +1,7 @@
 """The compiler: one function, one line per stage.
 
-read → legalize → import (→ partition) → simplify → match → split → hoist → expand → count → control → carries →
-fuse → finish → allocate → assemble → Program
+read → legalize → import (→ partition) → simplify → loop_products → match → split → hoist → expand → count → control →
+carries → fuse → finish → allocate → assemble → Program
 """
 
 from __future__ import annotations
@@ -28,11 +28,13 @@ from ferrule.passes.expand import expand
 from ferrule.passes.finish import finish_products
 from ferrule.passes.fuse import fuse
 from ferrule.passes.hoist import hoist
+from ferrule.passes.loop_products import loop_products
 from ferrule.passes.match import match
 from ferrule.passes.match_attention import match_attention
 from ferrule.passes.partition import partition
 from ferrule.passes.simplify import simplify
 from ferrule.passes.split import split
+from ferrule.passes.turn import turn
 from ferrule.program import DONATED, NOT_DONATED, PYTHON, SMALL, Output, Param, Program
 from ferrule.progress import reported
 from ferrule.stablehlo.importer import device_count, import_module
@@ -94,11 +96,12 @@ def compile_module(module: Module, settings: CompileOptions, trace: Trace, machi
         module = trace.stage("partition", lambda: partition(module, replicas, partitions, free))
     main = module.main
     graph = trace.stage("simplify", lambda: simplify(main.body))
+    graph = trace.stage("loop_products", lambda: loop_products(graph))
     graph = trace.stage("match", lambda: simplify(match(match_attention(graph, machine), machine), ours=True))
     if machine.grouped:
         graph = trace.stage("epilogue", lambda: simplify(attach_epilogues(graph), ours=True))
     graph = trace.stage("split", lambda: split(graph))
-    graph = trace.stage("hoist", lambda: hoist(graph))
+    graph = trace.stage("hoist", lambda: turn(hoist(graph)))
     graph = trace.stage("expand", lambda: expand(graph, machine))
     graph = trace.stage("count", lambda: count(graph))
     graph = trace.stage("control", lambda: flatten_control(graph, machine))

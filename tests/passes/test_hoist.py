@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 from test_passes import graph, normal
 
+import jax
 from ferrule.ir.verifier import verify
 from ferrule.passes.hoist import hoist
 from ferrule.passes.match import match
 from ferrule.passes.simplify import simplify
+from ferrule.passes.turn import turn
 from ferrule.targets.reference import evaluate_block
 from jax import lax
 
@@ -75,3 +77,27 @@ def test_effects_stay():
     after = hoist(match(simplify(graph(function, normal(4, 4), normal(4)))))
     (loop,) = [op for op in after.ops if op.name == "while"]
     assert {"rng", "exponential"} <= {op.name for op in loop.regions[1].walk()}
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_matrices_that_products_read_across_are_transposed_once(dtype):
+    """x @ Wᵀ in a loop: the product reads rows of a copy; of a matrix that changes, and of one row, it stays."""
+
+    def function(w, v, x):
+        def body(i, c):
+            y, z, w1 = c
+            return jnp.tanh(y @ w.T @ v), z @ w.T @ v, w1 + (y @ w1.T).T @ y
+
+        return lax.fori_loop(0, 3, body, (x, x[:1], v[:40, :40]))
+
+    with jax.enable_x64(dtype == np.float64):
+        args = [a.astype(dtype) * 0.1 for a in (normal(70, 40), normal(70, 40, seed=1), normal(5, 40))]
+        after = turn(hoist(match(simplify(graph(function, *args)))))
+    (loop,) = [op for op in after.ops if op.name == "while"]
+    calls = [op for op in loop.regions[1].ops if op.name == "library"]
+    turned = {op for op in after.ops if op.name == "transpose"}
+    assert [op.operands[1].op in turned for op in calls].count(True) == 1
+    for op in calls:
+        if op.operands[1].op in turned:
+            assert op.attrs["attrs"]["b_strides"] == (0, 70, 1) and op.attrs["attrs"]["m"] == 5
+    verify(after, "turn")

@@ -36,18 +36,18 @@ def trips_of(loop: Op) -> int | None:
     if counter not in cond.args or counter.dtype.kind not in ("int", "uint"):
         return None
     i = cond.args.index(counter)
-    limit, start, step = _number(bound), _number(loop.operands[i]), _step(body, i)
+    limit, start, step = number(bound), number(loop.operands[i]), step_of(body, i)
     if limit is None or start is None or not step or direction not in _FLIPPED:
         return None
     return _trips(start, step, limit, direction, counter)
 
 
-def _number(value: Value) -> int | None:
+def number(value: Value) -> int | None:
     found = splat(value) if value.shape == () else None
     return None if found is None else int(found)
 
 
-def _step(body: Block, i: int) -> int | None:
+def step_of(body: Block, i: int) -> int | None:
     """What the body adds to its argument i; None when it does something else with it."""
     new = body.results[i].op
     if new is None or new.name not in ("add", "subtract"):
@@ -55,7 +55,7 @@ def _step(body: Block, i: int) -> int | None:
     left, right = new.operands
     if new.name == "add" and right is body.args[i]:
         left, right = right, left
-    step = _number(right) if left is body.args[i] else None
+    step = number(right) if left is body.args[i] else None
     return step if step is None or new.name == "add" else -step
 
 

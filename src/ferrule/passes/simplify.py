@@ -19,7 +19,9 @@ from ferrule.ops import OPS
 FOLD_ELEMENTS = 1024
 # Ops whose every execution matters, or whose result is not a function of their operands.
 EFFECTS = frozenset({"infeed", "outfeed", "send", "recv", "rng"})
-_BOUNDARIES = frozenset({"while", "case", "if", "library", "custom_call", "fusion", "optimization_barrier"})
+_BOUNDARIES = frozenset(
+    {"while", "case", "if", "library", "custom_call", "fusion", "optimization_barrier", "uninitialized"}
+)
 
 Rule = Callable[[Block, Op, list[Value]], Value | None]
 RULES: dict[str, Rule] = {}
