@@ -201,6 +201,9 @@ void AttentionBlocks::Apply(float* s, int64_t ld, int64_t key, int64_t keys, int
       case AttentionStep::kBand:
         Band(step, s, ld, key, keys, row, rows);
         break;
+      case AttentionStep::kTanh:
+        for (int64_t i = 0; i < keys; ++i) kernels_.tanh(s + i * ld, rows);
+        break;
     }
   }
 }
@@ -243,6 +246,9 @@ void AttentionBlocks::ApplyRow(float* s, int64_t key, int64_t keys, int64_t row,
         std::fill(s + end, s + keys, step.value);
         break;
       }
+      case AttentionStep::kTanh:
+        kernels_.tanh(s, keys);
+        break;
     }
   }
 }

@@ -178,6 +178,28 @@ inline void MultiplyBy(float* x, int64_t count, float y) {
   for (; i < count; ++i) x[i] *= y;
 }
 
+// tanh to 1.5 units in the last place. Small arguments by a polynomial: 1 - exp would leave them few digits.
+inline Aligned Tanh(Aligned x) {
+  Aligned magnitude = x < Aligned{} ? -x : x, u = x * x;
+  Aligned p = Splat(-0x1.75e268p-8f);
+  p = p * u + 0x1.5226bcp-6f;
+  p = p * u - 0x1.b83c5ep-5f;
+  p = p * u + 0x1.110726p-3f;
+  p = p * u - 0x1.555532p-2f;
+  Aligned e = ExpNegative(-2.0f * magnitude), large = (1.0f - e) / (1.0f + e);
+  return magnitude < Splat(0.625f) ? p * u * x + x : x < Aligned{} ? -large : large;
+}
+
+inline void TanhOf(float* x, int64_t count) {
+  int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) Store(x + i, Tanh(Load(x + i)));
+  if (i == count) return;
+  Aligned tail = {};
+  for (int64_t j = i; j < count; ++j) tail[j - i] = x[j];
+  tail = Tanh(tail);
+  for (int64_t j = i; j < count; ++j) x[j] = tail[j - i];
+}
+
 // Vectors of several sums each, in segments of kLength partial sums: the halves of each segment are added, so that the
 // result has the sums of both in segments of half the length.
 template <int kLength, int... kIndex>
@@ -270,7 +292,8 @@ inline void Turn(const uint8_t* from, int64_t from_row, uint8_t* to, int64_t to_
 }
 
 constexpr AttentionKernels Attention() {
-  return {&Softmax, &SoftmaxRow, &Scale, &Choose, &Add, &Gradient, &Finite, &Widen, &Dots, &Mix, &Turn, &MultiplyBy};
+  return {&Softmax, &SoftmaxRow, &Scale, &Choose, &Add,        &Gradient, &Finite,
+          &Widen,   &Dots,       &Mix,   &Turn,   &MultiplyBy, &TanhOf};
 }
 
 }  // namespace FERRULE_ISA

@@ -36,7 +36,7 @@ AttentionStep ReadStep(Attributes& attributes, const CallDesc& call, const Atten
   step.drop = n[3] != 0;
   step.low = n[4], step.high = n[5];
   bool reads = step.kind == AttentionStep::kAdd || step.kind == AttentionStep::kChoose;
-  if (n[0] < AttentionStep::kScale || n[0] > AttentionStep::kBand) attributes.Fail("an unknown step");
+  if (n[0] < AttentionStep::kScale || n[0] > AttentionStep::kTanh) attributes.Fail("an unknown step");
   if (!reads) return step;
   if (step.operand < 3 || step.operand >= static_cast<int64_t>(call.operands.size())) {
     attributes.Fail("a step reads an operand that is not there");

@@ -1,6 +1,6 @@
 // What a call of attention computes: softmax(f(scale * Q Kᵀ)) V for each member of a batch, where f is a chain of
-// additions of a bias and of masks. Everything is described by strides in elements, so nothing is copied or transposed
-// first, and a head of keys may serve several heads of queries (stride 0).
+// factors, additions of a bias, masks, and tanh. Everything is described by strides in elements, so nothing is copied
+// or transposed first, and a head of keys may serve several heads of queries (stride 0).
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ struct AttentionView {
 };
 
 struct AttentionStep {
-  enum Kind : int64_t { kScale, kAdd, kChoose, kBand };
+  enum Kind : int64_t { kScale, kAdd, kChoose, kBand, kTanh };
   Kind kind = kScale;
   float value = 0;            // the factor; what masked logits become
   int64_t operand = 0;        // of kAdd and kChoose: logits are rows, keys columns

@@ -32,6 +32,8 @@ struct AttentionKernels {
   void (*turn)(const uint8_t*, int64_t, uint8_t*, int64_t);
   // x[count] *= y
   void (*multiply)(float*, int64_t, float);
+  // x[count] = tanh(x)
+  void (*tanh)(float*, int64_t);
 };
 
 extern const AttentionKernels kBaselineAttention;

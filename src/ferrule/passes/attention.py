@@ -46,7 +46,12 @@ class Scale:
     value: float
 
 
-Step = Add | Choose | Scale
+@dataclass
+class Tanh:
+    """A soft limit of the logits, between two scales."""
+
+
+Step = Add | Choose | Scale | Tanh
 
 
 @dataclass(eq=False)
@@ -156,7 +161,7 @@ def large_enough(a: Attention) -> bool:
         return False
     if not narrow:
         return pairs >= SMALLEST
-    reads = any(not isinstance(s, Scale) and not (isinstance(s, Choose) and isinstance(s.mask, Band)) for s in a.steps)
+    reads = any(isinstance(s, Add) or (isinstance(s, Choose) and not isinstance(s.mask, Band)) for s in a.steps)
     return pairs >= (SMALLEST_BF16_BANDED if banded(a) else SMALLEST_BF16 * (1 + reads))
 
 
@@ -200,6 +205,8 @@ def _steps(value: Value, labels: Labels, key: Axis, seen: set[Op]) -> Chain | No
     here.add(op)
     if (known := factor(op)) is not None:
         tries: list[tuple[Value, list[Step] | None]] = [(known[0], [Scale(known[1])])]
+    elif op.name == "tanh":
+        tries = [(op.operands[0], [Tanh()])]
     elif op.name == "add":
         a, b = op.operands
         tries = [(a, None), (b, None)]
@@ -289,6 +296,10 @@ def view_numbers(
     return (offset, row[1][0], column[1][0], *(strides.get(axis, 0) for axis in a.batch))
 
 
+# As native/attention_shape.h numbers them; a mask that is a band is the next one.
+_KINDS: dict[type[Step], int] = {Scale: 0, Add: 1, Choose: 2, Tanh: 4}
+
+
 def attributes(a: Attention) -> tuple[dict[str, Any], list[Value]] | None:
     """The call's attributes but for its result, and its operands; None when some array is not within strides."""
     (q_offset, q), (k_offset, k), (v_offset, v) = a.q.strides(), a.k.strides(), a.v.strides()
@@ -326,8 +337,8 @@ def attributes(a: Attention) -> tuple[dict[str, Any], list[Value]] | None:
             operands.append(view.value)
         if where is None:
             return None
-        kind = 0 if isinstance(step, Scale) else 1 if isinstance(step, Add) else 2 if view is not None else 3
-        value = 0.0 if isinstance(step, Add) else step.value
+        kind, value = _KINDS[type(step)], 0.0 if isinstance(step, Add | Tanh) else step.value
+        kind += isinstance(step, Choose) and view is None
         steps += [kind, bits(value), number, drop, low, high, *where]
     if None in numbers.values():
         return None

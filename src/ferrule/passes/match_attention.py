@@ -1,8 +1,9 @@
 """Match attention: softmax(f(Q Kᵀ)) V becomes one call of the runtime that never writes the matrix of logits.
 
-On a processor only. Recognized are scales, masks by `where` and added biases between the first product and the softmax,
-and any order and grouping of the dimensions (attention.py). When the gradient is in the same program, it becomes a call
-too (attention_gradient.py). What else reads something of the size of the logits leaves all as it was.
+On a processor only. Recognized are scales, soft limits (tanh), masks by `where` and added biases between the first
+product and the softmax, and any order and grouping of the dimensions (attention.py). When the gradient is in the same
+program, it becomes a call too (attention_gradient.py). What else reads something of the size of the logits leaves all
+as it was.
 """
 
 from __future__ import annotations
