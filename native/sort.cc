@@ -1,7 +1,10 @@
 // Library call "sort": sorts rows along one dimension, all operands alike, always stably.
 //
-// When the compiler recognised the comparator (attribute `key`), keys become unsigned integers and are sorted by radix
-// together with their positions; else a merge sort of positions calls the compiled comparator.
+// When the compiler recognised the comparator (attribute `key`), keys become unsigned integers and are sorted by radix:
+// alone, with the one other operand's elements, or with their positions. Else a merge sort of positions calls the
+// compiled comparator.
+#pragma GCC optimize("O3")  // makes vectors of the loops over keys
+
 #include <algorithm>
 #include <cstring>
 #include <vector>
@@ -11,55 +14,28 @@
 #include "calls.h"
 #include "element.h"
 #include "program.h"
+#include "radix_sort.h"
 #include "sort_keys.h"
 #include "thread_pool.h"
 
 namespace ferrule {
 namespace {
 
-template <class U>
-struct Item {
-  U key;
-  uint32_t position;
-};
+constexpr int64_t kParallelFrom = 65536;      // rows longer than this are cut into a piece for each thread
+constexpr int64_t kFewBucketsFrom = 1 << 18;  // rows from which on the places of 2048 buckets leave the nearest caches
 
-constexpr int64_t kRadixFrom = 64;        // shorter rows are sorted by comparisons
-constexpr int64_t kLongRadixFrom = 8192;  // rows from which on 2048 buckets for each digit pay, not 256
-constexpr int64_t kParallelFrom = 65536;  // rows longer than this are cut into a piece for each thread
-
-// Stable radix sort by digits of kBits bits; the result is in the buffer that is returned. Digits that are the same
-// everywhere are passed over, so narrow types cost one or two passes.
-template <int kBits, class U>
-Item<U>* RadixSort(Item<U>* from, Item<U>* spare, int64_t n) {
-  constexpr int kDigits = (8 * sizeof(U) + kBits - 1) / kBits, kBuckets = 1 << kBits;
-  static thread_local std::vector<uint32_t> counts;
-  counts.assign(static_cast<size_t>(kDigits) * kBuckets, 0);
-  for (int64_t i = 0; i < n; ++i) {
-    for (int d = 0; d < kDigits; ++d) ++counts[d * kBuckets + ((from[i].key >> (d * kBits)) & (kBuckets - 1))];
-  }
-  for (int d = 0; d < kDigits; ++d) {
-    uint32_t* count = counts.data() + d * kBuckets;
-    int shift = d * kBits;
-    if (count[(from[0].key >> shift) & (kBuckets - 1)] == static_cast<uint64_t>(n)) continue;
-    uint32_t sum = 0;
-    for (int b = 0; b < kBuckets; ++b) {
-      uint32_t here = count[b];
-      count[b] = sum;
-      sum += here;
-    }
-    for (int64_t i = 0; i < n; ++i) spare[count[(from[i].key >> shift) & (kBuckets - 1)]++] = from[i];
-    std::swap(from, spare);
-  }
-  return from;
-}
-
-template <class U>
-Item<U>* SortPiece(Item<U>* items, Item<U>* spare, int64_t n) {
+// Sorts the row in `items`; the result is in the buffer that is returned. Without kRadixFrom items what goes with the
+// keys is their positions: these break ties, so that an unstable sort is stable here and needs no buffer.
+template <class T>
+T* SortRow(T* items, T* spare, int64_t n) {
   if (n >= kLongRadixFrom) return RadixSort<11>(items, spare, n);
   if (n >= kRadixFrom) return RadixSort<8>(items, spare, n);
-  // Positions break ties, so an unstable sort is stable here and needs no buffer.
-  std::sort(items, items + n, [](const Item<U>& a, const Item<U>& b) {
-    return a.key != b.key ? a.key < b.key : a.position < b.position;
+  std::sort(items, items + n, [](const T& a, const T& b) {
+    if constexpr (std::is_integral_v<T>) {
+      return a < b;
+    } else {
+      return a.key != b.key ? a.key < b.key : a.with < b.with;
+    }
   });
   return items;
 }
@@ -112,14 +88,17 @@ T* ParallelSort(ThreadPool& pool, T* a, T* b, int64_t n, Piece piece, Less less)
 struct SortShape {
   int64_t outer, length, inner;  // element (o, i, j) is at (o * length + i) * inner + j
   std::vector<int64_t> sizes;    // bytes of an element of each operand
+
+  int64_t Base(int64_t row) const { return row / inner * length * inner + row % inner; }
 };
 
-// Moves one row of each operand into place: result[i] = operand[positions(i)].
+// Moves one row of each operand into place, except operand `but`: result[i] = operand[positions(i)].
 template <class PositionOf>
 void Gather(const SortShape& s, void* const* operands, void* const* results, int64_t row, int64_t begin, int64_t end,
-            PositionOf position) {
-  int64_t base = row / s.inner * s.length * s.inner + row % s.inner;
+            int64_t but, PositionOf position) {
+  const int64_t base = s.Base(row);
   for (size_t k = 0; k < s.sizes.size(); ++k) {
+    if (static_cast<int64_t>(k) == but) continue;
     auto move = [&]<class T>(T*) {
       const T* from = static_cast<const T*>(operands[k]) + base;
       T* to = static_cast<T*>(results[k]) + base;
@@ -164,47 +143,125 @@ template <class U>
 class KeySort : public Prepared {
  public:
   KeySort(SortShape shape, Element type, int64_t key, FloatOrder order, bool descending)
-      : s_(std::move(shape)), type_(type), key_(key), order_(order), descending_(descending) {}
+      : s_(std::move(shape)), type_(type), key_(key), order_(order), descending_(descending) {
+    tells_ = KeyTellsValue(type);
+    if (s_.length < kRadixFrom || !tells_) return;
+    if (s_.sizes.size() == 1) goes_ = With::kNothing;
+    if (s_.sizes.size() == 2 && s_.sizes[1 - key_] == 4) goes_ = With::kElements;
+  }
 
   Status Run(void* const* operands, void* const* results, ExecContext& context) const override {
     ForRows(s_, *context.pool, [&](int64_t row, bool spread) {
-      static thread_local AlignedScratch keys_scratch, a_scratch, b_scratch;
-      U* keys = keys_scratch.Get<U>(s_.length);
-      Item<U>* a = a_scratch.Get<Item<U>>(s_.length);
-      Item<U>* b = b_scratch.Get<Item<U>>(s_.length);
-      auto fill = [&](int64_t begin, int64_t end) {
-        int64_t base = row / s_.inner * s_.length * s_.inner + row % s_.inner + begin * s_.inner;
-        SortKeys(type_, static_cast<const char*>(operands[key_]) + base * SizeOf(type_), s_.inner, end - begin, order_,
-                 descending_, keys + begin);
-        for (int64_t i = begin; i < end; ++i) a[i] = {keys[i], static_cast<uint32_t>(i)};
-      };
-      Item<U>* sorted;
-      if (spread) {
-        context.pool->For(s_.length, kParallelFrom / 4, fill);
-        sorted = ParallelSort(*context.pool, a, b, s_.length, &SortPiece<U>,
-                              [](const Item<U>& x, const Item<U>& y) { return x.key < y.key; });
-      } else {
-        fill(0, s_.length);
-        sorted = SortPiece(a, b, s_.length);
+      ThreadPool* pool = spread ? context.pool : nullptr;
+      if (goes_ == With::kNothing) return Row<U>(pool, operands, results, row, [](int64_t) { return 0u; });
+      if (goes_ == With::kPositions) {
+        return Row<Item<U>>(pool, operands, results, row, [](int64_t i) { return static_cast<uint32_t>(i); });
       }
-      auto gather = [&](int64_t begin, int64_t end) {
-        Gather(s_, operands, results, row, begin, end, [&](int64_t i) { return int64_t{sorted[i].position}; });
-      };
-      if (spread) {
-        context.pool->For(s_.length, kParallelFrom / 4, gather);
-      } else {
-        gather(0, s_.length);
-      }
+      const uint32_t* other = static_cast<const uint32_t*>(operands[1 - key_]) + s_.Base(row);
+      Row<Item<U>>(pool, operands, results, row, [=, this](int64_t i) { return other[i * s_.inner]; });
     });
     return Status();
   }
 
  private:
+  enum class With { kNothing, kElements, kPositions };
+
+  // Sorts one row, by all threads when there is a pool.
+  template <class T, class WithOf>
+  void Row(ThreadPool* pool, void* const* operands, void* const* results, int64_t row, WithOf with) const {
+    static thread_local AlignedScratch a_scratch, b_scratch;
+    T* a = a_scratch.Get<T>(s_.length);
+    T* b = b_scratch.Get<T>(s_.length);
+    const int64_t base = s_.Base(row), size = SizeOf(type_);
+    const char* source = static_cast<const char*>(operands[key_]) + base * size;
+    const auto keys = [&](int64_t begin, int64_t count, U* to) {
+      SortKeys(type_, source + begin * s_.inner * size, s_.inner, count, order_, descending_, to);
+    };
+    if (pool != nullptr) {
+      const T* sorted = s_.length >= kFewBucketsFrom ? SpreadRadixSort<8, U>(*pool, a, b, s_.length, keys, with)
+                                                     : SpreadRadixSort<11, U>(*pool, a, b, s_.length, keys, with);
+      pool->For(s_.length, kParallelFrom / 4,
+                [&](int64_t begin, int64_t end) { Write(operands, results, row, begin, end, sorted); });
+      return Tell(operands, results, base, sorted);
+    }
+    constexpr int64_t kBlock = 256;
+    U block[kBlock];
+    for (int64_t i = 0; i < s_.length; i += kBlock) {
+      const int64_t count = std::min(kBlock, s_.length - i);
+      keys(i, count, block);
+      for (int64_t j = 0; j < count; ++j) a[i + j] = MakeItem(block[j], with(i + j), static_cast<T*>(nullptr));
+    }
+    const T* sorted = SortRow(a, b, s_.length);
+    Write(operands, results, row, 0, s_.length, sorted);
+    Tell(operands, results, base, sorted);
+  }
+
+  template <class T>
+  void Write(void* const* operands, void* const* results, int64_t row, int64_t begin, int64_t end,
+             const T* sorted) const {
+    const int64_t base = s_.Base(row) + begin * s_.inner;
+    if (tells_) {
+      ValuesOfKeys<U>(type_, end - begin, descending_, s_.inner,
+                      static_cast<char*>(results[key_]) + base * SizeOf(type_),
+                      [=](int64_t i) { return KeyOf(sorted[begin + i]); });
+    }
+    if constexpr (!std::is_integral_v<T>) {
+      if (goes_ == With::kElements) {
+        uint32_t* to = static_cast<uint32_t*>(results[1 - key_]) + base;
+        for (int64_t i = begin; i < end; ++i, to += s_.inner) *to = sorted[i].with;
+        return;
+      }
+      Gather(s_, operands, results, row, begin, end, tells_ ? key_ : -1,
+             [&](int64_t i) { return int64_t{sorted[i].with}; });
+    }
+  }
+
+  // Zeros of either sign, and NaNs of all bits, have one key: they are taken from the operand again, in its order.
+  template <class T>
+  void Tell(void* const* operands, void* const* results, int64_t base, const T* sorted) const {
+    if (!tells_ || order_ == FloatOrder::kTotal) return;
+    switch (type_) {
+      case Element::kF16:
+        return Equals<uint16_t>(operands, results, base, sorted, 0x7c00);
+      case Element::kBF16:
+        return Equals<uint16_t>(operands, results, base, sorted, 0x7f80);
+      case Element::kF32:
+        return Equals<uint32_t>(operands, results, base, sorted, 0x7f800000u);
+      case Element::kF64:
+        return Equals<uint64_t>(operands, results, base, sorted, 0x7ff0000000000000ull);
+      default:
+        return;
+    }
+  }
+
+  template <class Bits, class T>
+  void Equals(void* const* operands, void* const* results, int64_t base, const T* sorted, Bits infinity) const {
+    constexpr Bits kSign = Bits(1) << (8 * sizeof(Bits) - 1);
+    const U flip = descending_ ? ~U(0) : U(0);
+    const auto first = [&](U key) {
+      return std::lower_bound(sorted, sorted + s_.length, key, [](const T& x, U k) { return KeyOf(x) < k; }) - sorted;
+    };
+    const U zero_key = static_cast<U>(FloatBitsKey<Bits>(0, infinity, order_)) ^ flip;
+    const U nan_key = static_cast<U>(static_cast<Bits>(~Bits(0))) ^ flip;
+    int64_t zero = first(zero_key), nan = first(nan_key);
+    const bool zeros = zero < s_.length && KeyOf(sorted[zero]) == zero_key;
+    const bool nans = nan < s_.length && KeyOf(sorted[nan]) == nan_key;
+    if (!zeros && !nans) return;
+    const Bits* from = static_cast<const Bits*>(operands[key_]) + base;
+    Bits* to = static_cast<Bits*>(results[key_]) + base;
+    for (int64_t i = 0; i < s_.length; ++i) {
+      const Bits bits = from[i * s_.inner], magnitude = bits & static_cast<Bits>(~kSign);
+      if (magnitude == 0) to[zero++ * s_.inner] = bits;
+      if (magnitude > infinity) to[nan++ * s_.inner] = bits;
+    }
+  }
+
   SortShape s_;
   Element type_;
   int64_t key_;
   FloatOrder order_;
-  bool descending_;
+  bool descending_, tells_ = false;
+  With goes_ = With::kPositions;
 };
 
 class ComparatorSort : public Prepared {
@@ -217,7 +274,7 @@ class ComparatorSort : public Prepared {
       uint32_t* a = a_scratch.Get<uint32_t>(s_.length);
       uint32_t* b = b_scratch.Get<uint32_t>(s_.length);
       for (int64_t i = 0; i < s_.length; ++i) a[i] = static_cast<uint32_t>(i);
-      int64_t base = row / s_.inner * s_.length * s_.inner + row % s_.inner;
+      const int64_t base = s_.Base(row);
       auto less = [&](uint32_t x, uint32_t y) {
         // Each call has its own pointers: comparisons run on several threads.
         void* pointers[2 * kMaxOperands + 1];
@@ -234,7 +291,7 @@ class ComparatorSort : public Prepared {
       };
       auto piece = [&](uint32_t* from, uint32_t* spare, int64_t n) { return MergeSort(from, spare, n, less); };
       uint32_t* sorted = spread ? ParallelSort(*context.pool, a, b, s_.length, piece, less) : piece(a, b, s_.length);
-      Gather(s_, operands, results, row, 0, s_.length, [&](int64_t i) { return int64_t{sorted[i]}; });
+      Gather(s_, operands, results, row, 0, s_.length, -1, [&](int64_t i) { return int64_t{sorted[i]}; });
     });
     return Status();
   }

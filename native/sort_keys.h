@@ -23,7 +23,8 @@ U FloatBitsKey(U bits, U infinity, FloatOrder order) {
     if (magnitude == 0) bits = 0;
     if (magnitude > infinity) return ~U(0);
   }
-  return bits & kSign ? static_cast<U>(~bits) : static_cast<U>(bits | kSign);
+  const U negative = static_cast<U>(U(0) - (bits >> (8 * sizeof(U) - 1)));  // all ones, or zero
+  return static_cast<U>(bits ^ (negative | kSign));
 }
 
 // Maps `count` elements that are `stride` apart to keys of type U (of the element's width, or wider). With `descending`
@@ -34,7 +35,11 @@ void SortKeys(Element type, const void* source, int64_t stride, int64_t count, F
   const U flip = descending ? ~U(0) : U(0);
   auto each = [&]<class Stored>(Stored*, auto key) {
     const Stored* p = static_cast<const Stored*>(source);
-    for (int64_t i = 0; i < count; ++i) to[i] = static_cast<U>(key(p[i * stride])) ^ flip;
+    if (stride == 1) {
+      for (int64_t i = 0; i < count; ++i) to[i] = static_cast<U>(key(p[i])) ^ flip;
+    } else {
+      for (int64_t i = 0; i < count; ++i) to[i] = static_cast<U>(key(p[i * stride])) ^ flip;
+    }
   };
   auto unsigned_of = [&]<class Stored>(Stored* s) { each(s, [](Stored x) { return x; }); };
   auto signed_of = [&]<class Stored>(Stored* s) {
@@ -92,6 +97,62 @@ void SortKeys(Element type, const void* source, int64_t stride, int64_t count, F
         return key;
       });
     }
+  }
+}
+
+// Whether a key says what the element was, but for the sign of a zero and the bits of a NaN where these compare equal.
+inline bool KeyTellsValue(Element type) {
+  switch (type) {
+    case Element::kPred:
+    case Element::kU8:
+    case Element::kU16:
+    case Element::kU32:
+    case Element::kU64:
+    case Element::kS8:
+    case Element::kS16:
+    case Element::kS32:
+    case Element::kS64:
+    case Element::kF16:
+    case Element::kBF16:
+    case Element::kF32:
+    case Element::kF64:
+      return true;
+    default:
+      return false;
+  }
+}
+
+// The elements that keys were made of, for types whose keys tell: what SortKeys does, backwards. `key(i)` is key i.
+template <class U, class Key>
+void ValuesOfKeys(Element type, int64_t count, bool descending, int64_t stride, void* to, Key key) {
+  const U flip = descending ? ~U(0) : U(0);
+  const bool is_float =
+      type == Element::kF16 || type == Element::kBF16 || type == Element::kF32 || type == Element::kF64;
+  const bool is_unsigned = type == Element::kPred || type == Element::kU8 || type == Element::kU16 ||
+                           type == Element::kU32 || type == Element::kU64;
+  auto each = [&]<class Stored>(Stored) {
+    constexpr Stored kSign = Stored(Stored(1) << (8 * sizeof(Stored) - 1));
+    Stored* values = static_cast<Stored*>(to);
+    auto write = [&](auto value) {
+      if (stride == 1) {
+        for (int64_t i = 0; i < count; ++i) values[i] = value(static_cast<Stored>(key(i) ^ flip));
+      } else {
+        for (int64_t i = 0; i < count; ++i) values[i * stride] = value(static_cast<Stored>(key(i) ^ flip));
+      }
+    };
+    if (is_unsigned) return write([](Stored k) { return k; });
+    if (!is_float) return write([](Stored k) { return static_cast<Stored>(k ^ kSign); });
+    write([](Stored k) { return static_cast<Stored>(k & kSign ? k & ~kSign : ~k); });
+  };
+  switch (SizeOf(type)) {
+    case 1:
+      return each(uint8_t());
+    case 2:
+      return each(uint16_t());
+    case 4:
+      return each(uint32_t());
+    default:
+      return each(uint64_t());
   }
 }
 

@@ -1,5 +1,7 @@
 // Library call "topk": the k largest elements of each row and their positions; NaNs count as largest, equal elements
 // keep the order of their positions.
+#pragma GCC optimize("O3")  // makes vectors of the loops over keys
+
 #include <algorithm>
 
 #include "aligned_scratch.h"
@@ -13,27 +15,50 @@
 namespace ferrule {
 namespace {
 
+constexpr int64_t kBlock = 256;         // elements that are compared with the bound before any is looked at
+constexpr int64_t kSpreadFrom = 16384;  // the shortest part of a row that is worth a thread
+
 template <class U>
 class TopK : public Prepared {
  public:
   TopK(Element type, int64_t rows, int64_t length, int64_t k) : type_(type), rows_(rows), length_(length), k_(k) {}
 
   Status Run(void* const* operands, void* const* results, ExecContext& context) const override {
-    context.pool->For(rows_, std::max<int64_t>(1, 8192 / (length_ + 1)), [&](int64_t begin, int64_t end) {
-      static thread_local AlignedScratch keys_scratch, items_scratch;
-      U* keys = keys_scratch.Get<U>(length_);
-      Candidate* items = items_scratch.Get<Candidate>(length_);
-      int64_t size = SizeOf(type_);
-      for (int64_t row = begin; row < end; ++row) {
+    ThreadPool& pool = *context.pool;
+    const int64_t size = SizeOf(type_);
+    const auto write = [&](int64_t row, const Candidate* items) {
+      const char* from = static_cast<const char*>(operands[0]) + row * length_ * size;
+      char* values = static_cast<char*>(results[0]) + row * k_ * size;
+      int32_t* positions = static_cast<int32_t*>(results[1]) + row * k_;
+      for (int64_t i = 0; i < k_; ++i) {
+        positions[i] = items[i].position;
+        std::memcpy(values + i * size, from + items[i].position * size, static_cast<size_t>(size));
+      }
+    };
+    // Few rows: the best of each part of a row, then the best of these.
+    const int64_t parts = rows_ < 2 * pool.threads() ? std::min(length_ / kSpreadFrom, 4 * int64_t{pool.threads()}) : 1;
+    if (parts > 1 && Few(length_ / parts)) {
+      static thread_local AlignedScratch scratch;
+      Candidate* best = scratch.Get<Candidate>(parts * k_);
+      for (int64_t row = 0; row < rows_; ++row) {
         const char* from = static_cast<const char*>(operands[0]) + row * length_ * size;
-        SortKeys(type_, from, 1, length_, FloatOrder::kTotal, true, keys);
-        Select(keys, items);
-        char* values = static_cast<char*>(results[0]) + row * k_ * size;
-        int32_t* positions = static_cast<int32_t*>(results[1]) + row * k_;
-        for (int64_t i = 0; i < k_; ++i) {
-          positions[i] = items[i].position;
-          std::memcpy(values + i * size, from + items[i].position * size, static_cast<size_t>(size));
-        }
+        pool.For(parts, 1, [&](int64_t begin, int64_t end) {
+          for (int64_t part = begin; part < end; ++part) {
+            const Candidate* items = Select(from, length_ * part / parts, length_ * (part + 1) / parts);
+            std::copy(items, items + k_, best + part * k_);
+          }
+        });
+        std::nth_element(best, best + k_, best + parts * k_);
+        std::sort(best, best + k_);
+        write(row, best);
+      }
+      return Status();
+    }
+    pool.For(rows_, std::max<int64_t>(1, 8192 / (length_ + 1)), [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) {
+        Candidate* items = Select(static_cast<const char*>(operands[0]) + row * length_ * size, 0, length_);
+        std::sort(items, items + k_);
+        write(row, items);
       }
     });
     return Status();
@@ -48,24 +73,49 @@ class TopK : public Prepared {
     }
   };
 
-  // The k smallest keys, in order, at the front of `items`.
-  void Select(const U* keys, Candidate* items) const {
-    if (k_ * 16 > length_) {
-      for (int64_t i = 0; i < length_; ++i) items[i] = {keys[i], static_cast<int32_t>(i)};
-      if (k_ < length_) std::nth_element(items, items + k_, items + length_);
-      std::sort(items, items + k_);
-      return;
+  bool Few(int64_t length) const { return k_ * 16 <= length; }
+
+  // The k smallest keys of a part of the row `from`, in any order, and their positions; valid until the next call.
+  Candidate* Select(const char* from, int64_t begin, int64_t end) const {
+    static thread_local AlignedScratch scratch;
+    const int64_t size = SizeOf(type_);
+    U keys[kBlock];
+    const auto read = [&](int64_t i) {
+      const int64_t count = std::min(kBlock, end - i);
+      SortKeys(type_, from + i * size, 1, count, FloatOrder::kTotal, true, keys);
+      return count;
+    };
+    // Few of many: what is not beyond the bound, the worst of the best so far, is dropped, mostly whole blocks at once.
+    // What is left is collected, and reduced to the best when there is much of it.
+    const bool few = Few(end - begin);
+    const int64_t room = few ? k_ + std::max(k_, kBlock) : end - begin;
+    Candidate* items = scratch.Get<Candidate>(room + kBlock);
+    int64_t found = 0;
+    U bound = ~U(0);
+    bool bounded = false;
+    for (int64_t i = begin; i < end; i += kBlock) {
+      const int64_t count = read(i);
+      if (bounded) {
+        U any = 0;
+        for (int64_t j = 0; j < count; ++j) any |= U(keys[j] < bound);
+        if (any == 0) continue;
+        for (int64_t j = 0; j < count; ++j) {  // equal keys: the earlier position stays
+          items[found] = {keys[j], static_cast<int32_t>(i + j)};
+          found += keys[j] < bound;
+        }
+      } else {
+        for (int64_t j = 0; j < count; ++j) items[found + j] = {keys[j], static_cast<int32_t>(i + j)};
+        found += count;
+      }
+      if (few && found >= room) {
+        std::nth_element(items, items + k_ - 1, items + found);
+        found = k_;
+        bound = items[k_ - 1].key;
+        bounded = true;
+      }
     }
-    // Few of many: a heap of the best so far; most elements fail one comparison.
-    for (int64_t i = 0; i < k_; ++i) items[i] = {keys[i], static_cast<int32_t>(i)};
-    std::make_heap(items, items + k_);
-    for (int64_t i = k_; i < length_; ++i) {
-      if (keys[i] >= items[0].key) continue;  // equal keys: the earlier position stays
-      std::pop_heap(items, items + k_);
-      items[k_ - 1] = {keys[i], static_cast<int32_t>(i)};
-      std::push_heap(items, items + k_);
-    }
-    std::sort_heap(items, items + k_);
+    if (k_ < found) std::nth_element(items, items + k_ - 1, items + found);
+    return items;
   }
 
   Element type_;

@@ -362,6 +362,24 @@ def test_sort_canonical(dtype):
     np.testing.assert_array_equal(index, np.take_along_axis(payload, perm, 1))
 
 
+@pytest.mark.parametrize("dtype", ["f", "d", "e", bf16, "i", "l", "b", "H", "?"])
+@pytest.mark.parametrize("shape,dim", [((3, 700), 1), ((90, 3, 5), 0), ((200000,), 0), ((3, 40), 1)])
+@pytest.mark.parametrize("others", [[], ["h"], ["f", "d"]])
+def test_sort_of_values(dtype, shape, dim, others):
+    """Without positions among the operands; NaNs of different bits and zeros of both signs keep their order."""
+    x = with_specials(shape, dtype)
+    operands = [random(shape, other) for other in others]
+    floats = x.dtype.kind == "f" or x.dtype == bf16
+    rank = np.unique(np.where(np.isnan(wide(x)), np.inf, wide(x)) if floats else x, return_inverse=True)[1]
+    rank = rank.reshape(shape) + (np.isnan(wide(x)) if floats else 0)
+    for order in "lt", "gt":
+        at = dict(dimension=dim, is_stable=True, key=len(others), order=order, total=True, total_canonical=True)
+        found = call("sort", [*operands, x], [(shape, y.dtype) for y in (*operands, x)], at)
+        perm = np.argsort(rank if order == "lt" else -rank, axis=dim, kind="stable")
+        for got, given in zip(found, (*operands, x), strict=True):
+            assert got.tobytes() == np.take_along_axis(given, perm, dim).tobytes()
+
+
 COMPARATOR = """
 define void @less(ptr %p, i64 %begin, i64 %end) {
   %q1 = getelementptr ptr, ptr %p, i64 1
@@ -417,7 +435,10 @@ def test_sort_by_comparator(shape, dim):
 
 
 @pytest.mark.parametrize("dtype", ["f", "d", bf16, "i", "B"])
-@pytest.mark.parametrize("shape,k", [((3, 1000), 5), ((3, 1000), 500), ((2, 7), 7), ((2, 7), 0), ((100,), 1)])
+@pytest.mark.parametrize(
+    "shape,k",
+    [((3, 1000), 5), ((3, 1000), 500), ((2, 7), 7), ((2, 7), 0), ((100,), 1), ((3, 9000), 300), ((150001,), 10)],
+)
 def test_topk(dtype, shape, k):
     x = with_specials(shape, dtype)
     floats = x.dtype.kind == "f" or x.dtype == bf16

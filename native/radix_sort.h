@@ -1,0 +1,130 @@
+// Stable radix sorts of what has an unsigned integer as its key: of a row by one thread, or by all of the pool.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include "aligned_scratch.h"
+#include "thread_pool.h"
+
+namespace ferrule {
+
+// What is sorted: a key alone (U itself), or a key with 32 bits that go with it.
+template <class U>
+struct Item {
+  U key;
+  uint32_t with;
+};
+
+template <class T>
+inline auto KeyOf(const T& item) {
+  if constexpr (std::is_integral_v<T>) {
+    return item;
+  } else {
+    return item.key;
+  }
+}
+
+template <class U>
+inline U MakeItem(U key, uint32_t, U*) {
+  return key;
+}
+template <class U>
+inline Item<U> MakeItem(U key, uint32_t with, Item<U>*) {
+  return {key, with};
+}
+
+constexpr int64_t kRadixFrom = 64;        // shorter rows are sorted by comparisons
+constexpr int64_t kLongRadixFrom = 8192;  // rows from which on 2048 buckets for each digit pay, not 256
+
+// By one thread; the result is in the buffer that is returned. Digits that are the same everywhere are passed over, so
+// narrow types cost one or two passes.
+template <int kBits, class T>
+T* RadixSort(T* from, T* spare, int64_t n) {
+  using U = decltype(KeyOf(*from));
+  constexpr int kDigits = (8 * sizeof(U) + kBits - 1) / kBits, kBuckets = 1 << kBits;
+  static thread_local AlignedScratch scratch;
+  uint32_t* counts = scratch.Get<uint32_t>(int64_t{kDigits} * kBuckets);
+  std::memset(counts, 0, sizeof(uint32_t) * kDigits * kBuckets);
+  for (int64_t i = 0; i < n; ++i) {
+    const U key = KeyOf(from[i]);
+    for (int d = 0; d < kDigits; ++d) ++counts[d * kBuckets + ((key >> (d * kBits)) & (kBuckets - 1))];
+  }
+  for (int d = 0; d < kDigits; ++d) {
+    uint32_t* count = counts + d * kBuckets;
+    const int shift = d * kBits;
+    if (count[(KeyOf(from[0]) >> shift) & (kBuckets - 1)] == static_cast<uint64_t>(n)) continue;
+    uint32_t sum = 0;
+    for (int b = 0; b < kBuckets; ++b) {
+      const uint32_t here = count[b];
+      count[b] = sum;
+      sum += here;
+    }
+    for (int64_t i = 0; i < n; ++i) spare[count[(KeyOf(from[i]) >> shift) & (kBuckets - 1)]++] = from[i];
+    std::swap(from, spare);
+  }
+  return from;
+}
+
+// By all threads. Each has a part of the row, counts its digits, and then moves its items to the places that follow
+// from everybody's counts. The first pass takes keys from `keys(begin, count, to)` and what goes with them from
+// `with(i)`, block by block, so that they are never written as they were. `a` and `b` are for n items each.
+template <int kBits, class U, class T, class Keys, class With>
+T* SpreadRadixSort(ThreadPool& pool, T* a, T* b, int64_t n, Keys keys, With with) {
+  constexpr int kDigits = (8 * sizeof(U) + kBits - 1) / kBits, kBuckets = 1 << kBits;
+  constexpr int64_t kBlock = 1024;
+  static thread_local AlignedScratch scratch;
+  const int64_t parts = pool.threads();
+  uint32_t* counts = scratch.Get<uint32_t>(parts * kBuckets);
+  const T* from = nullptr;  // the operand itself
+  T *to = a, *spare = b;
+  for (int d = 0; d < kDigits; ++d) {
+    const int shift = d * kBits;
+    const bool last = d == kDigits - 1;
+    const auto each = [&](int64_t part, auto item) {
+      const int64_t begin = n * part / parts, end = n * (part + 1) / parts;
+      if (from != nullptr) {
+        for (int64_t i = begin; i < end; ++i) item(from[i]);
+        return;
+      }
+      U block[kBlock];
+      for (int64_t i = begin; i < end; i += kBlock) {
+        const int64_t count = std::min(kBlock, end - i);
+        keys(i, count, block);
+        for (int64_t j = 0; j < count; ++j) item(MakeItem(block[j], with(i + j), static_cast<T*>(nullptr)));
+      }
+    };
+    pool.For(parts, 1, [&](int64_t first, int64_t end) {
+      for (int64_t part = first; part < end; ++part) {
+        uint32_t* count = counts + part * kBuckets;
+        std::memset(count, 0, sizeof(uint32_t) * kBuckets);
+        each(part, [&](const T& item) { ++count[(KeyOf(item) >> shift) & (kBuckets - 1)]; });
+      }
+    });
+    uint32_t sum = 0;
+    bool same = false;
+    for (int bucket = 0; bucket < kBuckets; ++bucket) {
+      const uint32_t before = sum;
+      for (int64_t part = 0; part < parts; ++part) {
+        const uint32_t here = counts[part * kBuckets + bucket];
+        counts[part * kBuckets + bucket] = sum;
+        sum += here;
+      }
+      same |= sum - before == static_cast<uint64_t>(n);
+    }
+    if (same && !(last && from == nullptr)) continue;
+    pool.For(parts, 1, [&](int64_t first, int64_t end) {
+      for (int64_t part = first; part < end; ++part) {
+        uint32_t* count = counts + part * kBuckets;
+        each(part, [&](const T& item) { to[count[(KeyOf(item) >> shift) & (kBuckets - 1)]++] = item; });
+      }
+    });
+    from = to;
+    std::swap(to, spare);
+  }
+  return spare;
+}
+
+}  // namespace ferrule
