@@ -320,6 +320,38 @@ def test_argmax_runs_along_lanes() -> None:
     assert "gather" not in emit_kernel(block, "k", host()).text
 
 
+def test_nan_anywhere_is_the_maximum() -> None:
+    """Of rows, of columns and of the middle, wherever the NaN stands."""
+    cases = []
+    for d in (F, "bf16", "f64"):
+        x = sample((9, 40, 130), d)
+        for k in range(9):
+            x[k, 5 * k % 40, 17 * k % 130] = np.nan
+        x[3], x[4, :, 7] = -np.inf, np.nan
+        for axis in range(3):
+            for name, init in (("maximum", -np.inf), ("minimum", np.inf)):
+                build = lambda g, x, n=name, i=init, a=axis, d=d: g(  # noqa: E731
+                    "reduce", x, g.const(i, d), dimensions=(a,), regions=[monoid(n, d)]
+                )
+                cases.append(case(f"{name} {d} {axis}", [((9, 40, 130), d)], build, args=[x]))
+    check(cases)
+
+
+def test_large_arrays_are_asked_for_ahead() -> None:
+    """Along rows, once each; not where neighbours in the loop are far in memory, and not arrays that fit the caches."""
+
+    def lines(build, *shapes, d=F):  # type: ignore[no-untyped-def]
+        return emit_kernel(case("", [(s, d) for s in shapes], build).block, "k", host()).text.count("prefetch")
+
+    def total(axis):  # type: ignore[no-untyped-def]
+        return lambda g, x: g("reduce", x, g.const(0, F), dimensions=(axis,), regions=[monoid("add", F)])
+
+    add = lambda g, x, y: g("add", x, y)  # noqa: E731
+    assert lines(add, (1 << 22,), (1 << 22,)) > 0 and lines(add, (1 << 12,), (1 << 12,)) == 0
+    assert lines(total(1), (4096, 1024)) > 0 and lines(total(1), (40, 1024)) == 0
+    assert lines(total(0), (4096, 1024)) == 0
+
+
 def window(name: str, d: str, init: float, **attrs):  # type: ignore[no-untyped-def]
     return lambda g, x: g("reduce_window", x, g.const(init, d), regions=[monoid(name, d)], **attrs)
 

@@ -81,6 +81,8 @@ class Family:
     square: Square | None = None  # on devices: the square of elements that a group reads together
     kept: dict[Value, V] = field(default_factory=dict)  # values that a reduction writes where they are read again
     fetched: Value | None = None  # an argument whose elements are asked for only (codegen/fetch_ahead.py)
+    ahead: int = 0  # so many elements after what is read of large arguments is asked for (codegen/fetch_ahead.py)
+    asked: set[Value] | None = None  # arguments that were asked for, in a kernel that reads them more than once
     stream: int = 0  # stores go past the cache; they are aligned to this many bytes (codegen/streams.py)
     team: Team | None = None  # on devices: the work-items that do reductions together, while all of them come there
 
@@ -205,7 +207,12 @@ class Emitter:
             found = self._transposed(tile, value, tuple(index))
             if found is not None:
                 return found
-        return self.load_at(self.family.pointers[value], tensor(value).dtype, self.ix.flatten(index, value.shape))
+        offset = self.ix.flatten(index, value.shape)
+        if self.family.ahead:
+            from ferrule.codegen.fetch_ahead import ask
+
+            ask(self, value, offset)
+        return self.load_at(self.family.pointers[value], tensor(value).dtype, offset)
 
     def load_at(self, pointer: V, dtype: DType, offset: Index) -> Lanes:
         """Reads the elements at an offset."""

@@ -1,8 +1,13 @@
-"""Rows that indices choose: processors foresee the next element, not the next row, so code asks for that ahead."""
+"""Asking for memory before it is read.
+
+Rows that indices choose: processors foresee the next element, not the next row. Large arrays that are read in order:
+processors foresee the next lines, but stop at the end of a page and begin anew in the next one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 
 from ferrule.codegen.emitter import Emitter, Family
@@ -11,6 +16,8 @@ from ferrule.ir import Block, Op, Value, tensor
 
 # So far ahead in bytes; rows shorter than LINE are single elements rather.
 AHEAD, LINE = 4096, 64
+# Smaller arrays may lie in the caches of the cores; kernels of more operations per element do not wait for memory.
+LARGE, BUSY = 8 << 20, 64
 Fetch = Callable[[Emitter, Sequence[Component]], None]
 
 
@@ -21,6 +28,39 @@ def contiguous(op: Op) -> bool:
     dims, last = op.attrs["dimension_numbers"], len(op.operands[0].shape) - 1
     gone = (*dims.collapsed_slice_dims, *dims.operand_batching_dims)
     return last not in gone and len(op.result.shape) - 1 in dims.offset_dims
+
+
+@contextmanager
+def asking(family: Family, elements: int) -> Iterator[None]:
+    """Within, what lies so many elements further than what is read of large arguments is asked for."""
+    before, family.ahead = family.ahead, 0 if family.machine.grouped else elements
+    try:
+        yield
+    finally:
+        family.ahead = before
+
+
+def distance(values: Sequence[Value]) -> int:
+    """How many elements of these a loop over all of them is to look ahead; 0 when none of them is large."""
+    sizes = [tensor(v).dtype.itemsize for v in values if tensor(v).nbytes >= LARGE]
+    return AHEAD // max(sizes) if sizes else 0
+
+
+def ask(em: Emitter, value: Value, offset: Index) -> None:
+    """Where an argument is about to be read at an offset, asks for what will be read later."""
+    family, size = em.family, tensor(value).dtype.itemsize
+    nbytes = em.width * size
+    if offset.step != 1 or family.mask is not None or nbytes < LINE or tensor(value).nbytes < LARGE:
+        return
+    if family.asked is not None:
+        if value in family.asked:
+            return
+        family.asked.add(value)
+    start = em.b.offset(family.pointers[value], f"[{size} x i8]", offset.base)
+    em.b.declares["llvm.prefetch.p0"] = "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"
+    for line in range(0, nbytes, LINE):  # past the end of an array nothing happens
+        place = em.b.emit("ptr", f"getelementptr i8, {start}, i64 {family.ahead * size + line}")
+        em.b.do(f"call void @llvm.prefetch.p0({place}, i32 0, i32 3, i32 1)")
 
 
 def rows(family: Family, block: Block, sizes: Sequence[int]) -> Fetch | None:

@@ -77,7 +77,9 @@ def emit(family: Family, block: Block, outputs: Sequence[V], begin: V, end: V, n
     wide = registers(block.ops, width, sizes[-1], prod(sizes))
     past = streams.alignment(family, block, width if sizes[-1] % (wide * width) else wide * width, sizes[-1])
     write_rows = partial(nest, family, sizes, width, begin, end, element, nanoseconds, wide)
-    grid = streams.either(family, pointers, outputs, past, write_rows)
+    light = sum(OPS[op.name].flops for op in block.ops) <= fetch_ahead.BUSY
+    with fetch_ahead.asking(family, fetch_ahead.distance(block.args) if light else 0):
+        grid = streams.either(family, pointers, outputs, past, write_rows)
     return grid, grain(grid, nanoseconds)
 
 

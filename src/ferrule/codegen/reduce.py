@@ -16,6 +16,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from ferrule.codegen import fetch_ahead
 from ferrule.codegen.emitter import Emitter, Key, Lanes, parts, whole
 from ferrule.codegen.index import Component, Index
 from ferrule.codegen.lanes import bits_of
@@ -126,7 +127,8 @@ class Fold:
 
         def level(depth: int, at: list[Component], carried: list[Lanes]) -> Sequence[Lanes]:
             if depth == len(sizes):
-                return self.combine(em, carried, self.inputs(em, index, at))
+                with fetch_ahead.asking(em.family, 0):  # what comes next in memory belongs to other results
+                    return self.combine(em, carried, self.inputs(em, index, at))
 
             def step(i: Index, c: list[Lanes]) -> Sequence[Lanes]:
                 return level(depth + 1, [*at, i], c)
@@ -176,7 +178,9 @@ class Fold:
             def step(i: V, flat: list[V]) -> list[V]:
                 with em.scope():
                     here = Index(i, 1, 0, inner, width)
-                    return _flat(self.combine(wide, rebuild(flat), self.inputs(wide, index, [*at, here])))
+                    with fetch_ahead.asking(em.family, fetch_ahead.distance(list(em.family.pointers))):
+                        news = self.inputs(wide, index, [*at, here])
+                    return _flat(self.combine(wide, rebuild(flat), news))
 
             full = inner - inner % width
             total = rebuild(b.loop(i64(0), i64(full), width, _flat(carried), step)) if full else carried

@@ -93,6 +93,7 @@ def emit(family: Family, block: Block, outputs: Sequence[V], begin: V, end: V, n
 
     def iteration(i: V, _: list[V]) -> list[V]:
         em = family.at(1)
+        family.asked = set()  # rows are asked for where they are read first
         with em.scope():
             outer = tuple(em.ix.split(Index(i, 0, 0, rows), shape[:-1]))
             if kept is not None:

@@ -281,8 +281,9 @@ class Scalars:
     def extreme(self, a: V, b: V, larger: bool) -> V:
         """max or min of floats for long reductions: two instructions less, because of two zeros either may come."""
         x, y = self.num(a), self.num(b)
-        # One that is not a number is y: right for a NaN in y, and x remains to be seen.
-        return x.is_nan().where(x, self.b.dialect.choose(x, y, larger)).v
+        # One that is not a number is x, the result so far, so that a NaN in it stays, and y remains to be seen. That
+        # does not depend on x: only the comparison waits for the step before.
+        return y.is_nan().where(y, self.b.dialect.choose(y, x, larger)).v
 
     def clamp(self, dtype: DType, low: Lane, x: Lane, high: Lane) -> Lane:
         return self.min(dtype, self.max(dtype, x, low), high)
