@@ -18,6 +18,19 @@ namespace {
 
 enum class Kind { kForward, kInverse, kRealToComplex, kComplexToReal };
 
+// exp(-2 pi i k / n) for an even n and 0 <= k <= n / 2: real and imaginary parts.
+template <class R>
+struct HalfCircle {
+  explicit HalfCircle(int64_t n) : values(n + 2) {
+    RootsOfUnity roots(n);
+    for (int64_t k = 0; k <= n / 2; ++k) {
+      auto [re, im] = roots(k);
+      values[2 * k] = static_cast<R>(re), values[2 * k + 1] = static_cast<R>(im);
+    }
+  }
+  std::vector<R> values;
+};
+
 template <class R>
 class Fft : public Prepared {
  public:
@@ -30,17 +43,10 @@ class Fft : public Prepared {
     int64_t last = lengths_.back();
     columns_ = half ? last / 2 + 1 : last;
     bool folded = half && last % 2 == 0;
-    for (int64_t k = 0; folded && k < columns_; ++k) {
-      auto [re, im] = RootOfUnity(k, last);
-      roots_.push_back(static_cast<R>(re)), roots_.push_back(static_cast<R>(im));
-    }
+    if (folded) roots_ = Shared<HalfCircle<R>>(last);
     for (size_t d = 0; d < lengths_.size(); ++d) {
       int64_t n = folded && d + 1 == lengths_.size() ? last / 2 : lengths_[d];
-      std::shared_ptr<const FftPlan<R>> plan;
-      for (size_t i = 0; i < plans_.size(); ++i) {
-        if (plans_[i]->size() == n) plan = plans_[i];
-      }
-      plans_.push_back(plan ? plan : std::make_shared<const FftPlan<R>>(n));
+      plans_.push_back(Shared<FftPlan<R>>(n));
     }
     scale_ = R(1);
     if (kind_ == Kind::kInverse || kind_ == Kind::kComplexToReal) {
@@ -157,7 +163,7 @@ class Fft : public Prepared {
       ForRows(plan, Rows(), pool, [&](R* scratch, int64_t row) {
         R* z = scratch + 4 * h;
         plan.TransformRow(from + row * n, z, scratch, false, R(1));
-        loops_.unfold(z, roots_.data(), Parts(to + row * columns_), h);
+        loops_.unfold(z, roots_->values.data(), Parts(to + row * columns_), h);
       });
       return;
     }
@@ -179,7 +185,7 @@ class Fft : public Prepared {
             continue;
           }
           R sr = re[i] + re[j], si = im[i] - im[j], dr = re[i] - re[j], di = im[i] + im[j];
-          R wr = roots_[2 * k], wi = roots_[2 * k + 1];
+          R wr = roots_->values[2 * k], wi = roots_->values[2 * k + 1];
           x[k] = C((sr + (dr * wi + di * wr)) / 2, (si - (dr * wr - di * wi)) / 2);
         }
       }
@@ -193,7 +199,7 @@ class Fft : public Prepared {
     if (even && plan.by_rows()) {
       ForRows(plan, Rows(), pool, [&](R* scratch, int64_t row) {
         R* z = scratch + 4 * h;
-        loops_.fold(Parts(from + row * columns_), roots_.data(), z, h);
+        loops_.fold(Parts(from + row * columns_), roots_->values.data(), z, h);
         plan.TransformRow(z, to + row * n, scratch, true, scale_);
       });
       return;
@@ -208,7 +214,7 @@ class Fft : public Prepared {
           if (even) {
             C a = at(k), b = at(h - k);
             R sr = a.real() + b.real(), si = a.imag() - b.imag(), dr = a.real() - b.real(), di = a.imag() + b.imag();
-            R wr = roots_[2 * k], wi = roots_[2 * k + 1];
+            R wr = roots_->values[2 * k], wi = roots_->values[2 * k + 1];
             zr = sr - (di * wr - dr * wi);
             zi = si + (dr * wr + di * wi);
           } else {
@@ -248,7 +254,7 @@ class Fft : public Prepared {
   std::vector<int64_t> lengths_;
   int64_t columns_;  // complex numbers in a row
   R scale_;
-  std::vector<R> roots_;  // exp(-2 pi i k / n) for a real signal of even length n
+  std::shared_ptr<const HalfCircle<R>> roots_;  // for a real signal of even length
   std::vector<std::shared_ptr<const FftPlan<R>>> plans_;
 };
 

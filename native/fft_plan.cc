@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <numbers>
 #include <utility>
 
@@ -10,9 +11,10 @@
 #pragma GCC optimize("O3")
 
 namespace ferrule {
+namespace {
 
+// exp(-2 pi i k / n), 0 <= k < n.
 std::pair<double, double> RootOfUnity(int64_t k, int64_t n) {
-  k %= n;
   // Use the symmetry of the circle: angles up to an eighth of it are the accurate ones.
   double angle = 2 * std::numbers::pi * static_cast<double>(k) / static_cast<double>(n);
   if (8 * k < n) return {std::cos(angle), -std::sin(angle)};
@@ -30,6 +32,35 @@ std::pair<double, double> RootOfUnity(int64_t k, int64_t n) {
   }
   double rest = 2 * std::numbers::pi * (static_cast<double>(k - n) / static_cast<double>(n));
   return {std::cos(rest), -std::sin(rest)};
+}
+
+}  // namespace
+
+RootsOfUnity::RootsOfUnity(int64_t n) : n_(n) {
+  if (n % 8) return;
+  cos_.resize(n / 8 + 1), sin_.resize(n / 8 + 1);
+  for (int64_t k = 0; k <= n / 8; ++k) {
+    double angle = 2 * std::numbers::pi * static_cast<double>(k) / static_cast<double>(n);
+    cos_[k] = std::cos(angle), sin_[k] = std::sin(angle);
+  }
+}
+
+std::pair<double, double> RootsOfUnity::operator()(int64_t k) const {
+  if (cos_.empty()) return RootOfUnity(k, n_);
+  // From the nearest quarter of the circle it is at most an eighth, forwards or back.
+  int quarter = (8 * k >= n_) + (8 * k >= 3 * n_) + (8 * k >= 5 * n_) + (8 * k >= 7 * n_);
+  int64_t rest = k - quarter * (n_ / 4);
+  double c = cos_[std::abs(rest)], s = rest < 0 ? -sin_[-rest] : sin_[rest];
+  switch (quarter) {
+    case 1:
+      return {-s, -c};
+    case 2:
+      return {-c, s};
+    case 3:
+      return {s, c};
+    default:
+      return {c, -s};
+  }
 }
 
 namespace {
@@ -111,12 +142,13 @@ FftPlan<R>::FftPlan(int64_t n) : n_(n) {
     int64_t m = 1;
     while (m < 2 * n - 1) m *= 2;
     inner_ = std::make_unique<FftPlan>(m);
+    RootsOfUnity roots(2 * n);
     chirp_.resize(2 * n);
     filter_.assign(2 * m, R(0));
     for (int64_t k = 0; k < n; ++k) {
       // k^2 mod 2n without overflow for any practical length.
       int64_t square = static_cast<int64_t>(static_cast<unsigned __int128>(k) * k % (2 * n));
-      auto [re, im] = RootOfUnity(square, 2 * n);
+      auto [re, im] = roots(square);
       chirp_[2 * k] = static_cast<R>(re), chirp_[2 * k + 1] = static_cast<R>(im);
       for (int64_t at : {k, (m - k) % m}) {
         filter_[at] = static_cast<R>(re / m), filter_[m + at] = static_cast<R>(-im / m);
@@ -126,15 +158,16 @@ FftPlan<R>::FftPlan(int64_t n) : n_(n) {
     inner_->Transform(filter_.data(), filter_.data() + m, scratch.data(), 1);
     return;
   }
+  RootsOfUnity roots(n);
   int64_t length = n;
   for (int64_t radix : factors) {
     Stage stage{radix, length / radix, {}, {}};
-    stage.twiddle.reserve(2 * stage.rest * (radix - 1));
+    stage.twiddle.resize(2 * stage.rest * (radix - 1));
+    R* to = stage.twiddle.data();
     for (int64_t j = 0; j < stage.rest; ++j) {
-      for (int64_t r = 1; r < radix; ++r) {
-        auto [re, im] = RootOfUnity(j * r, length);
-        stage.twiddle.push_back(static_cast<R>(re));
-        stage.twiddle.push_back(static_cast<R>(im));
+      for (int64_t r = 1; r < radix; ++r, to += 2) {
+        auto [re, im] = roots(j * r * (n / length));
+        to[0] = static_cast<R>(re), to[1] = static_cast<R>(im);
       }
     }
     if (radix > 8 || !FftLoops<R>().stage[radix]) {

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -11,8 +13,30 @@
 
 namespace ferrule {
 
-// exp(-2 pi i k / n), 0 <= k: k is reduced first, so that large k cost no accuracy.
-std::pair<double, double> RootOfUnity(int64_t k, int64_t n);
+// The n-th roots of one; where n is a multiple of eight, from a table of an eighth of the circle.
+class RootsOfUnity {
+ public:
+  explicit RootsOfUnity(int64_t n);
+  // exp(-2 pi i k / n), 0 <= k < n.
+  std::pair<double, double> operator()(int64_t k) const;
+
+ private:
+  int64_t n_;
+  std::vector<double> cos_, sin_;
+};
+
+// The T of a number, which everybody in the process who needs it at the same time shares.
+template <class T>
+std::shared_ptr<const T> Shared(int64_t n) {
+  static std::mutex mutex;
+  static std::map<int64_t, std::weak_ptr<const T>> known;
+  std::lock_guard lock(mutex);
+  std::weak_ptr<const T>& kept = known[n];
+  if (auto found = kept.lock()) return found;
+  auto made = std::make_shared<const T>(n);
+  kept = made;
+  return made;
+}
 
 // The loops for this machine.
 template <class R>
