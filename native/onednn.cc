@@ -78,6 +78,7 @@ const OneDnn* Open(const std::string& path) {
     Say("oneDNN is not used: it cannot make an engine for this CPU");
     return nullptr;
   }
+  dnnl.team.Open(library);
   return &dnnl;
 }
 
@@ -209,6 +210,7 @@ class Call : public Prepared {
 
   Status Run(void* const* operands, void* const* results, ExecContext& context) const override {
     dnnl_.UseThreads(threads_);
+    OmpTeam::Work work(dnnl_.team, threads_);
     DnnlObject stream = nullptr;
     if (dnnl_.stream_create(&stream, dnnl_.engine, 1) != 0) return Internal("oneDNN cannot make a stream");
     DnnlOwner owner(stream, dnnl_.stream_destroy);

@@ -9,6 +9,7 @@
 
 #include "calls.h"
 #include "element.h"
+#include "omp_team.h"
 
 namespace ferrule {
 
@@ -71,6 +72,7 @@ struct OneDnn {
                                                             const int64_t* pad_high, DnnlObject forward,
                                                             DnnlObject attributes);
   void (*set_omp_threads)(int);
+  OmpTeam team;
   DnnlObject engine = nullptr;
   DnnlObject attributes = nullptr;  // scratchpad memory comes from the caller: a primitive may run on several threads
 
