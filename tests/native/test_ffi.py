@@ -106,6 +106,24 @@ def test_qr(lapack):
     np.testing.assert_allclose(np.abs(r), np.abs(np.linalg.qr(x)[1]), rtol=1e-10)
 
 
+@pytest.mark.parametrize(("batch", "size"), [(257, 32), (3, 128), (2, 129)])
+def test_a_batch_is_factored_in_parts(lapack, batch, size):
+    rng = np.random.default_rng(batch)
+    x = rng.standard_normal((batch, size, size))
+    x[1] = 0  # singular: its number in the batch keeps its own answer
+    columns = np.ascontiguousarray(x.transpose(0, 2, 1))
+    pivots, info = np.zeros((batch, size), np.int32), np.full(batch, -1, np.int32)
+    out, pivots, info = call(lapack, "lapack_dgetrf_ffi", [columns], [np.zeros_like(x), pivots, info], {})
+    assert info[1] == 1 and not np.delete(info, 1).any()
+    factors = out.transpose(0, 2, 1)
+    product = (np.tril(factors, -1) + np.eye(size)) @ np.triu(factors)
+    for one, rows, pivot in zip(product, x, pivots, strict=True):
+        rows = rows.copy()
+        for at, other in enumerate(pivot - 1):
+            rows[[at, other]] = rows[[other, at]]
+        np.testing.assert_allclose(one, rows, atol=1e-11)
+
+
 def test_wrong_attributes_give_the_handlers_message(lapack):
     x = np.eye(2, dtype=np.float32)
     with pytest.raises(RuntimeError, match=r"(?s)lapack_spotrf_ffi.*attributes"):
