@@ -135,10 +135,10 @@ class AttentionBackward : public Prepared {
     }
     ReadState(operands, member, first, rows, ld, d, state);
     int64_t from = 0, to = s.keys;
-    // What is left out would be multiplied by 0.
+    // What is left out would be multiplied by 0. A row without a sum is NaN for every key, masked or not.
     const int64_t whole = (rows + 2 * lanes - 1) / (2 * lanes) * (2 * lanes);
-    if (skip && s.Negligible(state, rows) && kernels.finite(queries, whole * s.depth) &&
-        kernels.finite(gradients, whole * s.width)) {
+    if (skip && s.Negligible(state, rows) && kernels.finite(state + ld, rows) &&
+        kernels.finite(queries, whole * s.depth) && kernels.finite(gradients, whole * s.width)) {
       from = std::clamp<int64_t>(first + s.low, 0, s.keys - 1) / 4 * 4;
       to = std::min(s.keys, (std::clamp<int64_t>(first + rows + s.high, from + 1, s.keys) + 3) / 4 * 4);
     }

@@ -65,8 +65,8 @@ def attend(q, k, v, mask=None, fill=-1e9, bias=None):
     return jax.nn.softmax(logits) @ v
 
 
-def causal(q, k, v, fill=-1e9, offset=0):
-    return attend(q, k, v, jnp.tril(jnp.ones((q.shape[-2], k.shape[-2]), bool), offset), fill)
+def causal(q, k, v, fill=-1e9, offset=0, mask=True):
+    return attend(q, k, v, jnp.tril(jnp.ones((q.shape[-2], k.shape[-2]), bool), offset) & mask, fill)
 
 
 def by_hand(q, k, v):
@@ -234,6 +234,20 @@ def test_gradients_of_masked_rows(fill: float, offset: int) -> None:
     args, function = qkv(1, 2, 290, 270, 16), partial(causal, fill=fill, offset=offset)
     assert calls(partial(squares, function), *args) == ["attention", "attention_backward"]
     agree(partial(squares, function), *args, tolerance=1e-4)
+
+
+@pytest.mark.parametrize("unseen", [0, 150])
+def test_gradients_where_a_row_has_no_sum(unseen: int) -> None:
+    """A row that sees no key is NaN for every key, those beyond its band too: so is the gradient of their values."""
+    q, k, v = qkv(1, 2, 290, 270, 16)
+    mask = np.arange(290)[:, None] != unseen
+
+    def total(q, k, v, mask):
+        return (causal(q, k, v, -np.inf, mask=mask) * jnp.arange(16)).sum()
+
+    gradients = jax.value_and_grad(total, (0, 1, 2))
+    assert calls(gradients, q, k, v, mask) == ["attention", "attention_backward"]
+    agree(gradients, q, k, v, mask, tolerance=1e-4)
 
 
 def test_gradients_with_masks_biases_and_groups() -> None:
