@@ -106,8 +106,9 @@ Status PJRT_Client_CreateUninitializedBuffer(PJRT_Client_CreateUninitializedBuff
                                         ElementBytes(args.shape_element_type), kWhere));
   auto storage = Storage::Allocate((*memory)->allocator.get(), *bytes);
   if (!storage.ok()) return storage.status();
-  args.buffer = NewBuffer(*memory, args.shape_element_type, args.shape_dims, args.shape_num_dims,
-                          Ref<Contents>::Make(Event::Done(), std::move(*storage)));
+  auto contents = Ref<Contents>::Make(Event::Done(), std::move(*storage));
+  contents->Expose();  // who asks for it will write to it
+  args.buffer = NewBuffer(*memory, args.shape_element_type, args.shape_dims, args.shape_num_dims, std::move(contents));
   return {};
 }
 
@@ -133,6 +134,7 @@ Status PJRT_Client_CreateAliasBuffer(PJRT_Client_CreateAliasBuffer_Args& args) {
   FERRULE_RETURN_IF_ERROR(CheckRowMajor(args.shape_layout, args.shape_dims, args.shape_num_dims,
                                         ElementBytes(args.shape_element_type), kWhere));
   Ref<Contents> promise = Ref<Contents>::Make(Event::New());
+  promise->Expose();  // the buffer that it shares memory with may be
   args.alias_buffer = NewBuffer(*memory, args.shape_element_type, args.shape_dims, args.shape_num_dims, promise);
   args.fulfill_alias_buffer_cb = reinterpret_cast<PJRT_FulfillAliasBufferCallback*>(promise.release());
   return {};
