@@ -228,3 +228,27 @@ def test_what_runs_through_layers_is_stored():
         assert max(tensors) <= 4
         kernels[layers] = len({structure_key(op.regions[0]) for op in fusions})
     assert kernels[9] == kernels[3]
+
+
+@pytest.mark.parametrize("ours", [False, True])
+def test_one_walk_simplifies(ours):
+    """What a rule adds is simplified at once: chains of views and of constants, and what becomes equal by that."""
+    block = Block([Tensor((2, 3), f32)])
+    (x,) = block.args
+    ends = []
+    for _ in range(2):
+        turned = block.add("transpose", [x], [Tensor((3, 2), f32)], {"permutation": (1, 0)}).result
+        back = block.add("transpose", [turned], [Tensor((2, 3), f32)], {"permutation": (1, 0)}).result
+        flat = block.add("reshape", [back], [Tensor((6,), f32)]).result
+        again = block.add("reshape", [flat], [Tensor((3, 2), f32)]).result
+        ends.append(block.add("reshape", [again], [Tensor((6,), f32)]).result)
+    one = block.add("constant", [], [Tensor((), f32)], {"value": np.asarray(1, np.float32)}).result
+    two = block.add("add", [one, one], [Tensor((), f32)]).result
+    half = block.add("divide", [one, two], [Tensor((), f32)]).result
+    whole = block.add("add", [half, half], [Tensor((), f32)]).result
+    spread = block.add("broadcast_in_dim", [whole], [Tensor((6,), f32)], {"broadcast_dimensions": ()}).result
+    ends[0] = block.add("multiply", [ends[0], spread], [Tensor((6,), f32)]).result
+    block.results = [block.add("add", ends, [Tensor((6,), f32)]).result]
+    once = simplify(block, rounds=1, ours=ours)
+    assert [op.name for op in once.ops] == ["reshape", "add"]
+    assert once.ops[1].operands == [once.ops[0].result] * 2 and once.ops[0].operands == once.args
