@@ -11,6 +11,7 @@ constexpr int kLanes = FERRULE_VECTOR_BYTES / 4;
 typedef float Floats __attribute__((vector_size(FERRULE_VECTOR_BYTES), may_alias, aligned(4)));
 typedef float Aligned __attribute__((vector_size(FERRULE_VECTOR_BYTES)));
 typedef int32_t Ints __attribute__((vector_size(FERRULE_VECTOR_BYTES)));
+typedef uint32_t Bits __attribute__((vector_size(FERRULE_VECTOR_BYTES)));
 typedef uint8_t Bytes __attribute__((vector_size(kLanes), may_alias, aligned(1)));
 
 inline Aligned Load(const float* p) { return *reinterpret_cast<const Floats*>(p); }
@@ -32,7 +33,7 @@ inline Aligned ExpNegative(Aligned x) {
   p = p * r + 0x1.555492p-3f;
   p = p * r + 0x1.fffffcp-2f;
   p = p * (r * r) + r + 1.0f;
-  Ints scale = (reinterpret_cast<Ints>(rounded) + (127 - 0x4b400000)) << 23;
+  Bits scale = (reinterpret_cast<Bits>(rounded) + (127u - 0x4b400000u)) << 23;  // of any number, where x is far below
   return x < Splat(-87.33f) ? Aligned{} : p * reinterpret_cast<Aligned>(scale);
 }
 
