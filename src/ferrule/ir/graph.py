@@ -237,12 +237,17 @@ def inline(out: Block, block: Block, args: Sequence[Value], mapping: dict[Value,
     """Copies the ops of `block` to the end of `out` with its arguments bound to `args`; returns the results."""
     env: dict[Value, Value] = dict(mapping or {})
     env.update(zip(block.args, args, strict=True))
-    for op in block.ops:
+    copy_ops(out, block.ops, env)
+    return [env.get(v, v) for v in block.results]
+
+
+def copy_ops(out: Block, ops: Iterable[Op], env: dict[Value, Value]) -> None:
+    """Copies ops to the end of `out`, with what they read as `env` says, and adds their results to it."""
+    for op in ops:
         regions = [rewrite(r, lambda *_: None, env) for r in op.regions]
         operands = [env.get(v, v) for v in op.operands]
         copy = out.add(op.name, operands, [r.type for r in op.results], op.attrs, regions, op.loc)
         env.update(zip(op.results, copy.results, strict=True))
-    return [env.get(v, v) for v in block.results]
 
 
 @dataclass

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ferrule.ir import Block, Op, Tensor, Value, rewrite
+from ferrule.ir import Block, Op, Tensor, Value, copy_ops, rewrite
 from ferrule.ops import OPS
 from ferrule.passes.simplify import has_effects, simplify
 
@@ -42,27 +42,17 @@ def hoist(block: Block) -> Block:
             return None
         found = True
         env: dict[Value, Value] = {}
-        for inner in moved:
-            _copy(out, inner, env)
+        copy_ops(out, moved, env)
         rest = Block(a.type for a in body.args)
         env.update(zip(body.args, rest.args, strict=True))
         gone = set(moved)
-        for inner in body.ops:
-            if inner not in gone:
-                _copy(rest, inner, env)
+        copy_ops(rest, (inner for inner in body.ops if inner not in gone), env)
         rest.results = [env.get(v, v) for v in body.results]
         types = [r.type for r in op.results]
         return out.add("while", operands, types, op.attrs, [cond, rest], op.loc).results
 
     hoisted = rewrite(block, rule)
     return simplify(hoisted, ours=True) if found else block
-
-
-def _copy(out: Block, op: Op, env: dict[Value, Value]) -> None:
-    regions = [rewrite(r, lambda *_: None, env) for r in op.regions]
-    reads = [env.get(v, v) for v in op.operands]
-    new = out.add(op.name, reads, [r.type for r in op.results], op.attrs, regions, op.loc)
-    env.update(zip(op.results, new.results, strict=True))
 
 
 def _moved(body: Block) -> list[Op]:

@@ -17,7 +17,7 @@ from math import inf
 
 import numpy as np
 
-from ferrule.ir import UNKNOWN, Block, DotDims, Op, Tensor, Type, Value, rewrite, tensor
+from ferrule.ir import UNKNOWN, Block, DotDims, Op, Tensor, Type, Value, copy_ops, rewrite, tensor
 from ferrule.passes.products_plan import Plan, Planner, Result, Term, Total
 from ferrule.passes.simplify import simplify, splat
 from ferrule.passes.steps import RESULT, Lifter, Stack, Steps, constant, index, steps_of
@@ -69,12 +69,12 @@ class _Writer:
         starts += [self._empty(out, type) for type in types]
         cond, body = (Block(v.type for v in starts) for _ in loop.regions)
         env: dict[Value, Value] = dict(zip((loop.regions[0].args[k] for k in left), cond.args, strict=False))
-        _copy(cond, loop.regions[0].ops, env)
+        copy_ops(cond, loop.regions[0].ops, env)
         cond.results = [env.get(v, v) for v in loop.regions[0].results]
         env = dict(zip((self.body.args[k] for k in left), body.args, strict=False))
         adds = {op for t in plan.totals for op in t.adds}
         updates = {r.update for r in plan.results}
-        _copy(body, [op for op in self._live(plan) if op not in adds and op not in updates], env)
+        copy_ops(body, [op for op in self._live(plan) if op not in adds and op not in updates], env)
         rests = {t.k: t.rest for t in plan.totals}
         for k in left:
             value = self.body.results[k]
@@ -188,11 +188,3 @@ class _Writer:
             return value
         order = (*range(1, dim + 1), 0, *range(dim + 1, len(shape) + 1))
         return out.add("transpose", [value], [type], {"permutation": order}).result
-
-
-def _copy(out: Block, ops: Sequence[Op], env: dict[Value, Value]) -> None:
-    for op in ops:
-        regions = [rewrite(r, lambda *_: None, env) for r in op.regions]
-        found = [env.get(v, v) for v in op.operands]
-        new = out.add(op.name, found, [r.type for r in op.results], op.attrs, regions, op.loc)
-        env.update(zip(op.results, new.results, strict=True))

@@ -13,7 +13,7 @@ from itertools import accumulate, pairwise
 
 import numpy as np
 
-from ferrule.ir import UNKNOWN, Block, Loc, Op, Tensor, Value, rewrite
+from ferrule.ir import UNKNOWN, Block, Loc, Op, Tensor, Value, copy_ops, rewrite
 from ferrule.ops import OPS
 from ferrule.passes.simplify import simplify, splat
 
@@ -145,7 +145,7 @@ def _apart(out: Block, loop: Op, operands: list[Value], group: _Group) -> list[V
     types += [group.type(body.args[i].type, k) for i in group.carries for k in range(count)]  # type: ignore[arg-type]
     slim = Block(types)
     env = dict(zip((cond.args[i] for i in kept), slim.args, strict=False))
-    _copy(slim, cond.ops, env)
+    copy_ops(slim, cond.ops, env)
     slim.results = [env.get(v, v) for v in cond.results]
 
     inner = Block(types)
@@ -172,14 +172,6 @@ def _apart(out: Block, loop: Op, operands: list[Value], group: _Group) -> list[V
     return [found[i] for i in range(len(operands))]
 
 
-def _copy(out: Block, ops: Sequence[Op], env: dict[Value, Value]) -> None:
-    for op in ops:
-        regions = [rewrite(r, lambda *_: None, env) for r in op.regions]
-        reads = [env.get(v, v) for v in op.operands]
-        new = out.add(op.name, reads, [r.type for r in op.results], op.attrs, regions, op.loc)
-        env.update(zip(op.results, new.results, strict=True))
-
-
 class _Body:
     """Writes the body anew: of a group's values there are parts."""
 
@@ -192,7 +184,7 @@ class _Body:
             if op.name == "slice" and op.operands[0] in members:
                 self.env[op.result] = self.sliced(op)
             elif len(op.results) != 1 or op.result not in members:
-                _copy(self.out, [op], self.env)
+                copy_ops(self.out, [op], self.env)
             elif op.name == "concatenate":
                 self.parts[op.result] = [self.piece(op, k) for k in range(len(self.group.parts))]
             elif _elementwise(op):
@@ -230,7 +222,7 @@ class _Body:
                 attrs = {"broadcast_dimensions": tuple(d - (gone and d > group.axis) for d in dims)}
                 found.append(self.out.add("broadcast_in_dim", [source], [type], attrs, (), op.loc).result)
             return found
-        _copy(self.out, [op], self.env)
+        copy_ops(self.out, [op], self.env)
         return [_part(self.out, group, self.env[op.result], k, op) for k in range(len(types))]
 
     def element(self, op: Op, k: int) -> Value:
