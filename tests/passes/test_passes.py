@@ -252,3 +252,31 @@ def test_one_walk_simplifies(ours):
     once = simplify(block, rounds=1, ours=ours)
     assert [op.name for op in once.ops] == ["reshape", "add"]
     assert once.ops[1].operands == [once.ops[0].result] * 2 and once.ops[0].operands == once.args
+
+
+RUNNING = {
+    "followed": lambda x: jnp.tanh(jnp.cumsum(x)),
+    "between": lambda x: jnp.cumsum(jnp.tanh(jnp.cumsum(x))),
+    "two": lambda x: jax.lax.cummax(x) - jax.lax.cummin(x),
+    "backward": lambda x: jax.lax.cumlogsumexp(x, reverse=True) * 2,
+    "summed": lambda x: jnp.sum(jnp.cumsum(x)),
+    "loop": lambda x: jax.lax.fori_loop(0, 3, lambda i, y: jnp.tanh(jnp.cumsum(y)), x),
+}
+
+
+@pytest.mark.parametrize("name", RUNNING)
+def test_running_totals_are_kernels_of_their_own(name):
+    """Inside another kernel each element would be summed from the beginning of its line: n² operations."""
+
+    def kernels(block):
+        for op in block.ops:
+            if op.name == "fusion":
+                yield op
+            else:
+                for region in op.regions:
+                    yield from kernels(region)
+
+    block = fuse(count(expand(simplify(match(simplify(graph(RUNNING[name], normal(1000))), host())), host())), host())
+    totals = [k for k in kernels(block) if any(o.name == "reduce_window" for o in k.regions[0].ops)]
+    assert totals
+    assert all(v.op.name == "reduce_window" for k in totals for v in k.regions[0].results)

@@ -19,7 +19,9 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
+from math import prod
 
+from ferrule.codegen.scan import direction
 from ferrule.errors import Unsupported
 from ferrule.ir import Block, Op, Tensor, Value, inline, rewrite
 from ferrule.ops import OPS
@@ -36,6 +38,8 @@ LIGHT = 2.0
 WRITE = 1.5
 # No kernel grows past this cost per element, so that the code stays small and compile time linear.
 LIMIT = 400.0
+# Running totals over lines of more elements are kernels of their own.
+SUMMED = 8
 # Larger splats are filled by a kernel rather than stored in the program.
 STORED_SPLAT_BYTES = 1024
 
@@ -154,7 +158,7 @@ class _Fuser:
         if op.name in BOUNDARY:
             self.roots.update(r for r in op.results if not _inline_constant(r))
             return
-        if op.name in ALONE:
+        if op.name in ALONE or _running_total(op):
             self._make_root(op)
             return
         homes = self._homes_of(op)
@@ -480,6 +484,12 @@ class _Fuser:
             else:
                 stack += reversed(_inputs(op))  # type: ignore[arg-type]
         return [*targets, *list(found)[len(set(targets)) :]]
+
+
+def _running_total(op: Op) -> bool:
+    """Has the op the scan schedule, in which each element goes on from the one before, and lines worth it? In another
+    kernel each would be summed from the beginning."""
+    return op.name == "reduce_window" and prod(op.attrs["window_dimensions"]) > SUMMED and direction(op) is not None
 
 
 def _worth_storing(sources: int, readers: int) -> bool:
