@@ -40,12 +40,11 @@ void Multiply(int64_t k, const T* a, int64_t a_row, int64_t a_k, const T* b, int
     a_row = 1;
     a_k = MR;
   }
-  if (accumulate) {  // the rows of C lie apart and would be waited for one by one at the end
+  // The rows of C lie apart and would be waited for one by one at the end, also where they are only written.
 #pragma GCC unroll 32
-    for (int i = 0; i < MR; ++i) {
+  for (int i = 0; i < MR; ++i) {
 #pragma GCC unroll 4
-      for (int j = 0; j < NV; ++j) __builtin_prefetch(c + i * c_row + j * kLanes, 1);
-    }
+    for (int j = 0; j < NV; ++j) __builtin_prefetch(c + i * c_row + j * kLanes, 1);
   }
   for (int64_t p = 0; p < k; ++p) {
     V right[NV];
