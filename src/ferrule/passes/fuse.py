@@ -127,14 +127,14 @@ class _Fuser:
         """Operations per element, with everything that is not certain to be materialized counted in."""
         if op.name in BOUNDARY:
             return 0.0
+        if op.name in UPDATES or op.name in ALONE or _running_total(op):
+            return 1.0  # their readers load it
         definition = OPS.get(op.name)
         cost = definition.flops if definition else 1.0
         if self.machine and row_kernels.reduces_rows(op, self.machine):
             cost = 2 * LIGHT  # by a team of work-items, once for a row
         elif op.name in HEAVY:
             cost = max(cost, _size(op.operands[0]) / max(1, _size(op.results[0])))
-        if op.name in UPDATES:
-            return LIMIT
         for value in op.operands:
             inner = self.cost.get(value, 1.0)
             if inner > LIGHT and isinstance(value.type, Tensor) and self._multiplicity(op, value) > 1:
