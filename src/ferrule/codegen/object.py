@@ -2,13 +2,18 @@
 
 The text is vector code already, so no vectoriser runs; the pass list is what measurements left of `-O2`: it cleans up
 what the text writer repeats, and the code generator does the rest.
+
+Many kernels are compiled as several modules at a time. LLVM lets each thread work in a context of its own; llvmlite's
+lock around every call keeps the threads apart, so the one long call, which generates the code, is made without it.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 
 import llvmlite.binding as llvm
@@ -16,17 +21,26 @@ import llvmlite.binding as llvm
 from ferrule.codegen.kernel import Kernel
 from ferrule.codegen.kernel_cache import KernelCache
 from ferrule.errors import Internal
+from ferrule.targets.cpu import threads
 from ferrule.targets.machine import Machine
 
-_lock = threading.Lock()
+# Kernels that are worth a module of their own, and with it a thread: a module costs 1.5 ms.
+FEWEST = 8
+# More threads than this would wait for each other, in Python and for llvmlite's lock.
+THREADS = 8
+# LLVM walks expressions recursively. Address space only until it is touched.
+STACK = 64 << 20
 
 
 @cache
-def _target(machine: Machine) -> llvm.TargetMachine:
+def _initialize() -> None:
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
-    target = llvm.Target.from_triple(machine.triple)
-    return target.create_target_machine(
+
+
+def _target(machine: Machine) -> llvm.TargetMachine:
+    _initialize()
+    return llvm.Target.from_triple(machine.triple).create_target_machine(
         cpu=machine.cpu, features=machine.features, opt=2, reloc="pic", codemodel="small", jit=False
     )
 
@@ -39,10 +53,10 @@ def module_text(
     return "\n".join(parts) + "\n"
 
 
-def parse(text: str) -> llvm.ModuleRef:
+def parse(text: str, context: llvm.ContextRef | None = None) -> llvm.ModuleRef:
     """Parses and verifies; an error is a bug in Ferrule, and shows the text around the place."""
     try:
-        module = llvm.parse_assembly(text)
+        module = llvm.parse_assembly(text, context)
         module.verify()
     except RuntimeError as error:
         raise rejected(text, str(error).strip()) from None
@@ -99,21 +113,36 @@ def compile_module(
 
         return compile_spirv(functions, declares, constants, machine)
     text = module_text(functions, declares, constants, machine.triple)
-    with _lock:
-        target = _target(machine)
-        module = parse(text)
+    target = _target(machine)
+    with parse(text, llvm.create_context()) as module:
         optimize(module, target)
-        return target.emit_object(module)
+        return _emit_object(target, module)
 
 
-def compile_kernels(kernels: Sequence[Kernel], machine: Machine, known: KernelCache | None, batch: int) -> None:
-    """Gives each kernel its object; `known` has those that were compiled before. `batch`: so many share a module."""
+def _emit_object(target: llvm.TargetMachine, module: llvm.ModuleRef) -> bytes:
+    """What `target.emit_object(module)` does, without llvmlite's lock; nobody else may hold the two."""
+    lib = llvm.ffi.lib
+    unlocked = lib.LLVMPY_TargetMachineEmitToMemory._cfn
+    with llvm.ffi.OutputString() as error:
+        buffer = unlocked(target, module, 1, error)
+        if not buffer:
+            raise Internal("LLVM generates no code", why=str(error), fix="please report this")
+    try:
+        return ctypes.string_at(lib.LLVMPY_GetBufferStart(buffer), lib.LLVMPY_GetBufferSize(buffer))
+    finally:
+        lib.LLVMPY_DisposeMemoryBuffer(buffer)
+
+
+def compile_kernels(kernels: Sequence[Kernel], machine: Machine, known: KernelCache | None, most: int) -> None:
+    """Gives each kernel its object; `known` has those that were compiled before. `most`: so many share a module."""
     for kernel in kernels:
         if known and not kernel.code and (found := known.get(kernel.key)):
             kernel.code = found.code
     missing = [kernel for kernel in kernels if not kernel.code]
-    for at in range(0, len(missing), batch):
-        together = missing[at : at + batch]
+    at_once = 1 if machine.grouped else min(threads(), THREADS, max(1, len(missing) // FEWEST))
+    modules = _shared_out(missing, -(-len(missing) // (most * at_once)) * at_once)
+
+    def compile_one(together: list[Kernel]) -> None:
         declares: dict[str, str] = {}
         constants: dict[str, str] = {}
         for kernel in together:
@@ -122,5 +151,35 @@ def compile_kernels(kernels: Sequence[Kernel], machine: Machine, known: KernelCa
         code = compile_module([k.text for k in together], declares, constants, machine)
         for kernel in together:
             kernel.code = code
-        if known:
+
+    _for_each(compile_one, modules, at_once)
+    if known:
+        for together in modules:
             known.put(together)
+
+
+def _for_each(work: Callable[[list[Kernel]], None], parts: list[list[Kernel]], at_once: int) -> None:
+    """Does the work for each part, for so many at the same time; the first error is raised when all have ended."""
+    if at_once == 1:
+        for part in parts:
+            work(part)
+        return
+    with ThreadPoolExecutor(at_once, "ferrule: code generation") as pool:
+        usual = threading.stack_size(STACK)  # of threads that begin from here on
+        try:
+            jobs = [pool.submit(work, part) for part in parts]
+        finally:
+            threading.stack_size(usual)
+    for job in jobs:
+        job.result()
+
+
+def _shared_out(kernels: Sequence[Kernel], parts: int) -> list[list[Kernel]]:
+    """The kernels in so many parts, of about as much text each."""
+    found: list[list[Kernel]] = [[] for _ in range(parts)]
+    sizes = [0] * parts
+    for kernel in sorted(kernels, key=lambda k: len(k.text), reverse=True):
+        least = sizes.index(min(sizes))
+        found[least].append(kernel)
+        sizes[least] += len(kernel.text)
+    return found

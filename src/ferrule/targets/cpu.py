@@ -21,8 +21,14 @@ def host() -> Machine:
     found = dict(llvm.get_host_cpu_features())
     wide = next((size for size, need in _X86_LEVELS if all(found.get(f) for f in need)), 16)
     features = ",".join(f"{'+' if on else '-'}{name}" for name, on in sorted(found.items()))
-    threads = int(os.environ.get("FERRULE_NUM_THREADS", "0")) or len(os.sched_getaffinity(0))
-    return Machine("cpu", llvm.get_process_triple(), llvm.get_host_cpu_name(), features, wide, threads, _cache_bytes())
+    return Machine(
+        "cpu", llvm.get_process_triple(), llvm.get_host_cpu_name(), features, wide, threads(), _cache_bytes()
+    )
+
+
+def threads() -> int:
+    """How many threads Ferrule may use."""
+    return int(os.environ.get("FERRULE_NUM_THREADS", "0")) or len(os.sched_getaffinity(0))
 
 
 def _cache_bytes() -> int:
