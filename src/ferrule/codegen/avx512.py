@@ -30,9 +30,25 @@ class Avx512(FusedDialect):
         # NaN at zero and infinity, where the estimate is the answer.
         return error.is_nan().where(y, (y * error).fma(error.fma(0.375, 0.5), y))
 
+    def binary_parts(self, x: Num) -> tuple[Num, Num] | None:
+        k = _instruction("llvm.x86.avx512.mask.getexp", x, rounding=True)
+        # Of the fraction between ¾ and 1½; the sign is left out for -0, and otherwise gives NaN.
+        m = _instruction("llvm.x86.avx512.mask.getmant", x, choice=0b1111, rounding=True)
+        return (m < 1.0).where(k + 1.0, k), m
 
-def _instruction(name: str, x: Num, *others: Num, rounding: bool = False, masked: bool = True) -> Num:
+    def quotient(self, x: Num, y: Num) -> Num:
+        """By an inverse of 14 bits and one step of the third order."""
+        inverse = _instruction("llvm.x86.avx512.rcp14", y)
+        error = (-y).intrinsic("fma", inverse, 1.0)
+        return x * inverse.fma(error.fma(error, error), inverse)
+
+
+def _instruction(
+    name: str, x: Num, *others: Num, choice: int | None = None, rounding: bool = False, masked: bool = True
+) -> Num:
     """An instruction on f32 or f64 lanes by its intrinsic, with, as last arguments, a default, a mask, a rounding.
+
+    `choice` is what some take before them.
 
     Longer vectors go through it by registers; the code generator splits them there, so the cuts cost nothing.
     """
@@ -41,6 +57,8 @@ def _instruction(name: str, x: Num, *others: Num, rounding: bool = False, masked
     lanes, kind = register // x.bits, {32: "ps", 64: "pd"}[x.bits]
     type, mask = f"<{lanes} x {x.base}>", V(f"i{max(8, lanes)}", "-1")
     rest = [V(type, "zeroinitializer"), mask] if masked else []
+    if choice is not None:
+        rest.insert(0, V("i32", str(choice)))
     if rounding and register == 512:
         rest.append(V("i32", "4"))  # as the mode says
     if x.lanes < lanes:

@@ -59,6 +59,17 @@ class Dialect:
         """1 / √x of an f32 through f64: right to half an ulp."""
         return (1.0 / x.f64().intrinsic("sqrt")).f32()
 
+    def binary_parts(self, x: Num) -> tuple[Num, Num] | None:
+        """(k, m) with x = 2ᵏ m and ¾ ≤ m < 1½ as floats; (-inf, 1) of 0, (inf, 1) of inf, NaN of NaN and below 0.
+
+        None where that takes more than an instruction or two.
+        """
+        return None
+
+    def quotient(self, x: Num, y: Num) -> Num:
+        """x / y of f64 to 2⁻⁴⁰, for a y that neither is denormal nor has a denormal inverse."""
+        return x / y
+
     def function(self, name: str, *xs: Num) -> Num:
         """A function of the math library, by its C name for double."""
         from ferrule.codegen.libm import c_function

@@ -11,29 +11,34 @@ from collections.abc import Callable
 from ferrule.codegen import math_wide as wide
 from ferrule.codegen.lanes import Num
 from ferrule.codegen.libm import call_libm
-from ferrule.codegen.math_special import bessel_i1e, digamma
+from ferrule.codegen.math_special import bessel_i1e, digamma, lgamma
 from ferrule.codegen.math_wide import any_lane, limit, power_of_two
 
 _LN2_HIGH, _LN2_LOW = 0.693145751953125, 1.42860682e-06
 # (eʳ - 1 - r) / r², |r| ≤ ln 2 / 2
 _EXP = (0.5, 0.166665167, 0.0416661985, 0.00836922694, 0.00139513041)
-# (log(1 + f) - f + f²/2) / f³, √½ - 1 ≤ f ≤ √2 - 1
+# (log(1 + f) - f + f²/2) / f³, -¼ ≤ f ≤ ½
 _LOG = (
-    *(0.333333105, -0.249999866, 0.200022221, -0.166692734, 0.142187387),
-    *(-0.123840302, 0.118721761, -0.117912613, 0.0691863745),
+    *(0.333333373, -0.250001669, 0.199998453, -0.166555658, 0.142705217),
+    *(-0.127147704, 0.117359206, -0.0925272703, 0.0388081297),
 )
 # (tanh(x)/x - 1)/x² as a polynomial of x², |x| ≤ 0.625
 _TANH = (-0.333332837, 0.133314922, -0.0537435897, 0.0206508413, -0.00571727613)
 # (sinh(x)/x - 1)/x² as a polynomial of x², |x| ≤ 1
 _SINH = (0.16666666667068328, 0.00833333327639188, 0.00019841296037416504, 2.7552064356615057e-06, 2.55298283894559e-08)
-# (cos(r) - 1 + r²/2)/r⁴ as a polynomial of r², |r| ≤ π/4
-_COS = (0.0416666456, -0.00138873619, 2.4437797e-05)
-# erf(x)/x - 1 as a polynomial of x², |x| ≤ 0.93, and -log(erfc(x)) for 0.92 ≤ x ≤ 4
-_ERF = (0.128379166, -0.376126349, 0.112836942, -0.0268592704, 0.00520063471, -0.000813744031, 8.34522507e-05)
-_ERF_TAIL = (
-    *(-0.000163458913, 1.12945068, 0.633504987, 0.108061932, -0.0249349345),
-    *(0.0040732082, -0.000402694888, 1.53269884e-05, 4.48263251e-07),
+# sin(r)/r as a polynomial of r², |r| ≤ π/2
+_SIN = (
+    *(1.0, -0.16666666626123036, 0.008333331107358176, -0.00019840868028806304, 2.7525374214925217e-06),
+    -2.3888714861779127e-08,
 )
+# erf(x)/x - 1 as a polynomial of x², |x| ≤ 1, and -log₂(erfc(x)) for 1 ≤ x ≤ 4
+_ERF = (0.128379166, -0.37612626, 0.112835854, -0.0268538147, 0.00518833054, -0.000801020244, 7.85384982e-05)
+_ERF_TAIL = (
+    *(0.000462496071, 1.62616491, 0.920457125, 0.148912355, -0.0315800868),
+    *(0.00427055405, -0.000270659075),
+)
+# (2ʳ - 1)/r, |r| ≤ ½
+_EXP2 = (0.693147182, 0.240226507, 0.055503279, 0.00961800292, 0.00134002767, 0.00015476461)
 # (1 + 2x) exp(x²) erfc(x) as a polynomial of t = (x - 2)/(x + 2), 0 ≤ x ≤ 10.5
 _ERFC = (
     *(1.2769783818405878, -0.0927638284932299, -0.16603043427388275, 0.1640513510410239, -0.05421921634710959),
@@ -52,7 +57,7 @@ _ERF_INV_TAIL = (
     *(-0.001101864489259703, 0.00010777797939675773, -3.971588492636873e-06),
 )
 _SMALLEST_NORMAL = 1.1754943508222875e-38
-# Above this the reduction by two parts of π/2 loses accuracy; the C library does the rest.
+# Above this the reduction by two parts of π loses accuracy; the C library does the rest.
 _ANGLE_LIMIT = 1e6
 Formula = Callable[..., Num]
 
@@ -95,16 +100,22 @@ def expm1(x: Num) -> Num:
 
 
 def log(x: Num) -> Num:
+    parts = x.b.dialect.binary_parts(x)
+    if parts is not None:
+        e, m = parts  # the exponent of 0 is -inf and so on, so that these need nothing more
+        return _log_sum(e, m - 1.0)
     tiny = x < _SMALLEST_NORMAL
     bits = tiny.where(x * 8388608.0, x).raw()
-    k = (bits - 0x3F3504F3) >> 23
+    k = (bits - 0x3F400000) >> 23
     f = (bits - (k << 23)).as_float() - 1.0
     k = k - tiny.where(23, 0, k)
-    e = k.f32()
-    z = f * f
-    tail = e.fma(_LN2_LOW, (f * z) * f.poly(_LOG))
-    result = e.fma(_LN2_HIGH, f + z.fma(-0.5, tail))
-    return wide.log_specials(x, result)
+    return wide.log_specials(x, _log_sum(k.f32(), f))
+
+
+def _log_sum(e: Num, f: Num) -> Num:
+    """e ln 2 + log(1 + f)."""
+    tail = e.fma(_LN2_LOW, (f * (f * f)) * f.poly(_LOG))
+    return e.fma(_LN2_HIGH, f + (f * -0.5).fma(f, tail))
 
 
 def log1p(x: Num) -> Num:
@@ -162,24 +173,24 @@ def _with_large(name: str, x: Num, result: Num) -> Num:
     return Num(x.b, chosen[0])
 
 
-def _sine(x: Num, quarter_turns: int) -> Num:
-    """sin(x + n π/2), in f64: there the short polynomials leave one rounding, at little cost."""
-    r, n = wide.reduce_angle(x.f64())
-    z = r * r
-    sin = (r * z).fma(z.poly(wide.SIN), r)
-    cos = (z * z).fma(z.poly(_COS), z.fma(-0.5, 1.0))
-    n = n + quarter_turns if quarter_turns else n
-    value = (n & 1).ne(0).where(cos, sin)
-    return (value.raw() ^ ((n & 2) << 62)).as_float().f32()
+def _sine(x: Num, ahead: float) -> Num:
+    """sin(x + π ahead), in f64, where one short polynomial does and leaves one rounding; `ahead` is 0 or ½."""
+    x = x.f64()
+    # x + π ahead = π turns + r; the sum's last bit says whether their number is odd.
+    shifted = x.fma(1 / wide.PI, ahead) + 6755399441055744.0 if ahead else x.fma(1 / wide.PI, 6755399441055744.0)
+    turns = shifted - 6755399441055744.0
+    turns = turns - ahead if ahead else turns
+    r = turns.fma(-2 * wide.PIO2_LOW, turns.fma(-2 * wide.PIO2_HIGH, x))
+    value = r * (r * r).poly(_SIN)  # -0 stays
+    return (value.raw() ^ (shifted.raw() << 63)).as_float().f32()
 
 
 def sin(x: Num) -> Num:
-    # -0 is the one argument whose sign the reduction loses.
-    return _with_large("sin", x, x.eq(0.0).where(x, _sine(x, 0)))
+    return _with_large("sin", x, _sine(x, 0.0))
 
 
 def cos(x: Num) -> Num:
-    return _with_large("cos", x, _sine(x, 1))
+    return _with_large("cos", x, _sine(x, 0.5))
 
 
 def tan(x: Num) -> Num:
@@ -247,9 +258,13 @@ def erf(x: Num) -> Num:
     size = abs(x)
     z = x * x
     small = x.fma(z.poly(_ERF), x)
-    t = limit(size, 0.0, 4.0)
-    large = 1.0 - _exp_short(-t.poly(_ERF_TAIL))
-    return (size < 0.925).where(small, x.is_nan().where(x, large.copysign(x)))
+    # 1 - 2⁻ᵗ; from 4 on that is 1. NaN stays NaN.
+    t = -(size > 4.0).where(4.0, size).poly(_ERF_TAIL)
+    shifted = t + 12582912.0
+    r = t - (shifted - 12582912.0)
+    scale = power_of_two(shifted.raw() - 0x4B400000)
+    large = (-scale).fma(r * r.poly(_EXP2), 1.0 - scale)
+    return (size < 1.0).where(small, large).copysign(x)
 
 
 def erfc(x: Num) -> Num:
@@ -275,11 +290,9 @@ def power(x: Num, y: Num) -> Num:
     exponent_is_whole = y.rint().eq(y)
     half = y * 0.5
     odd = exponent_is_whole & half.rint().ne(half)
-    # log₂ with its part for the fraction, which has 2⁻⁴⁰ relative accuracy; the product's error stays below 2⁻³².
-    log = wide.log_specials(base, wide.log(base))
-    t = limit(exponent * log, -110.0, 95.0)
-    result = wide.exp(t).f32()
-    # e^-110 rounds to 0 and e^95 to infinity.
+    # The logarithm has 2⁻⁴⁰ relative accuracy; the product's error stays below 2⁻³².
+    # 2^-160 rounds to 0 and 2^140 to infinity.
+    result = wide.exp2(limit(exponent * wide.log2(base), -160.0, 140.0)).f32()
     negative = x.raw() < 0
     result = (negative & odd).where(-result, result)
     finite = abs(x) < float("inf")
@@ -314,7 +327,7 @@ FORMULAS: dict[str, Formula] = {
     "cosine": cos,
     "exp2": exp2,
     "bessel_i1e": lambda x: bessel_i1e(x.f64()).f32(),
-    "lgamma": lambda x: call_libm("lgamma", x.f64()).f32(),
+    "lgamma": lambda x: lgamma(x.f64(), wide.log).f32(),
     "digamma": lambda x: digamma(x.f64(), wide.log, wide.tan).f32(),
     **{f.__name__: f for f in (tan, tanh, sinh, cosh, asin, acos, atan, asinh, acosh, atanh)},
     **{f.__name__: f for f in (cbrt, rsqrt, erf, erfc, erf_inv, power, atan2, remainder)},

@@ -11,6 +11,7 @@ from ferrule.codegen.libm import call_libm
 # B₂ₖ / 2k for k = 1, 2, …: the asymptotic series of digamma in 1/x².
 _DIGAMMA = (*(1 / 12, -1 / 120, 1 / 252, -1 / 240, 1 / 132, -691 / 32760, 1 / 12),)
 _SHIFT = 10
+_HALF_LOG_2PI = 0.9189385332046727
 
 
 Formula = Callable[[Num], Num]
@@ -41,6 +42,44 @@ def digamma(x: Num, log: Formula, tan: Formula) -> Num:
     value = pole.where(float("nan"), value)
     value = x.eq(0.0).where((-x.const(float("inf"))).copysign(-x), value)
     return x.is_nan().where(x, value)
+
+
+# lgamma(2 + u)/u, |u| ≤ ½, and what Stirling's formula lacks, times x, as a polynomial of 1/x², x ≥ 4½; both to 2⁻³⁴.
+_LGAMMA = (
+    *(0.422784335099712, 0.3224670334030805, -0.06735230141878201, 0.020580810237382254),
+    *(-0.007385533790601009, 0.002890465538658741, -0.0011930488029679174, 0.0005101431674031042),
+    *(-0.00022089671270792807, 9.706122363774328e-05, -5.274432024723459e-05, 2.609721325828977e-05),
+)
+_STIRLING = (*(0.08333333319695044, -0.0027777401802171566, 0.0007908327875762323, -0.0005150438055527697),)
+
+
+def lgamma(x: Num, log: Formula) -> Num:
+    """log |Γ(x)| of an f32 in f64: Stirling's formula from 4½ on, below it by way of Γ(x + 1) = x Γ(x) near 2.
+
+    Where x is negative the C library does it.
+    """
+    size = abs(x)
+    far = size >= 4.5
+    at, product = size, size.const(1.0)
+    for _ in range(2):
+        above = at >= 2.5
+        at = above.where(at - 1.0, at)
+        product = above.where(product * at, product)
+    rising = product
+    for _ in range(2):
+        below = at < 1.5
+        rising = below.where(rising * at, rising)
+        at = below.where(at + 1.0, at)
+    u = far.where(0.0, at - 2.0)
+    factor = log(far.where(size, rising))
+    near = u.fma(u.poly(_LGAMMA), (size < 1.5).where(-factor, factor))
+    inverse = x.b.dialect.quotient(size.const(1.0), size)
+    tail = inverse.fma((inverse * inverse).poly(_STIRLING), _HALF_LOG_2PI)
+    result = far.where((size - 0.5).fma(factor, tail - size), near)
+    result = (size.eq(0.0) | size.eq(float("inf"))).where(float("inf"), result)
+    left = x < 0.0
+    chosen = x.b.branch(wide.any_lane(left), lambda: [left.where(call_libm("lgamma", x), result).v], lambda: [result.v])
+    return Num(x.b, chosen[0])
 
 
 # erfinv(x)/x as a polynomial of w = -log(1 - x²) up to 5, and of √w up to 6.2; both right to 2⁻²⁴.

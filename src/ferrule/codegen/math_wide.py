@@ -21,8 +21,13 @@ _EXP = (
     *(0.5000000080204859, 0.1666666686933402, 0.04166626212706024, 0.008333262457453285),
     *(0.001394663545617455, 0.0001991939030677786),
 )
-# (2 atanh(s)/s - 2) / s² as a polynomial of s², |s| ≤ 0.172
-_LOG = (0.6666666667587244, 0.39999995591228926, 0.28572113004813304, 0.22176006684888608, 0.1958703391498165)
+# (2 atanh(s)/s - 2) / s² as a polynomial of s², |s| ≤ 0.2
+_LOG = (0.6666666671025637, 0.39999984643255865, 0.2857318227967144, 0.22135184755007897, 0.2012173238848169)
+# (2ʳ - 1)/r, |r| ≤ ½
+_EXP2 = (
+    *(0.6931471805415267, 0.24022651075042317, 0.055504109627622096, 0.009618036991587744),
+    *(0.0013333430813843555, 0.00015467092201352744, 1.5314913840669673e-05),
+)
 # (sin(r)/r - 1)/r² and (cos(r) - 1 + r²/2)/r⁴ as polynomials of r², |r| ≤ π/4
 SIN = (-0.16666666641438307, 0.008333329362514904, -0.0001983932708452649, 2.7182362830565548e-06)
 _COS = (0.04166666662247551, -0.0013888883722520536, 2.4799511736042993e-05, -2.7209545266460977e-07)
@@ -80,16 +85,33 @@ def log_parts(x: Num) -> tuple[Num, Num]:
 
 
 def log_near_one(f: Num) -> Num:
-    """log(1 + f) for √½ ≤ 1 + f < √2, right relative to the result."""
-    s = f / (f + 2.0)
+    """log(1 + f) for ¾ ≤ 1 + f < 1½ (or from √½ to √2), right relative to the result."""
+    s = f.b.dialect.quotient(f, f + 2.0)
     z = s * s
     return (s * z).fma(z.poly(_LOG), s + s)
 
 
 def log(x: Num) -> Num:
     """log x for positive normal x."""
-    k, m = log_parts(x)
+    k, m = x.b.dialect.binary_parts(x) or log_parts(x)
     return k.fma(LN2, log_near_one(m - 1.0))
+
+
+def log2(x: Num) -> Num:
+    """log₂ x for an f32 in f64, also 0, infinity and NaN."""
+    parts = x.b.dialect.binary_parts(x)
+    k, m = parts or log_parts(x)
+    s = x.b.dialect.quotient(m - 1.0, m + 1.0)
+    result = s.fma((s * s).poly((2 * LOG2_E, *(c * LOG2_E for c in _LOG))), k)
+    return result if parts else log_specials(x, result)
+
+
+def exp2(x: Num) -> Num:
+    """2ˣ for |x| below 1000."""
+    shifted = x + 6755399441055744.0
+    r = x - (shifted - 6755399441055744.0)
+    value = r.fma(r.poly(_EXP2), 1.0)
+    return (value.raw() + (shifted.raw() << 52)).as_float()
 
 
 def log1p(x: Num) -> Num:
@@ -126,7 +148,7 @@ def tan(x: Num) -> Num:
     r, n = reduce_angle(x)
     s, c = sin_cos(r)
     odd = (n & 1).ne(0)
-    return odd.where(-c, s) / odd.where(s, c)
+    return x.b.dialect.quotient(odd.where(-c, s), odd.where(s, c))
 
 
 def atan2(y: Num, x: Num) -> Num:
