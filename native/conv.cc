@@ -1,6 +1,7 @@
 // Library call "conv": StableHLO's convolution with its own attributes.
 #include "conv.h"
 
+#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -106,7 +107,17 @@ Result<std::unique_ptr<Prepared>> PrepareConv(const CallDesc& call) {
   if (s.output_elements == 0 || s.input_elements == 0 || s.kernel_elements == 0) {
     return std::unique_ptr<Prepared>(new ZeroFill(s.output_elements * SizeOf(s.output_type)));
   }
-  if (auto fast = OneDnnConv(s)) return fast;
+  // For comparisons: FERRULE_CONV=own, lines or onednn leaves the others out.
+  const char* value = std::getenv("FERRULE_CONV");
+  const std::string wish = value ? value : "";
+  auto suit = [&](bool library) {
+    return (wish == "lines" && !s.windows.empty()) || (wish.empty() && LinesSuit(s, library));
+  };
+  if (suit(true)) return LinesConv(s);
+  if (wish.empty() || wish == "onednn") {
+    if (auto fast = OneDnnConv(s)) return fast;
+  }
+  if (suit(false)) return LinesConv(s);
   if (auto depthwise = DepthwiseConv(s)) return depthwise;
   return GeneralConv(s);
 }

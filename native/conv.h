@@ -51,6 +51,11 @@ std::unique_ptr<Prepared> GeneralConv(const ConvShape& shape);
 // Feature groups of one input feature each; null for other shapes.
 std::unique_ptr<Prepared> DepthwiseConv(const ConvShape& shape);
 
+// Sums go along lines of the result, which must have spatial dimensions: for convolutions with few features.
+std::unique_ptr<Prepared> LinesConv(const ConvShape& shape);
+// Whether that is better than a library that knows the shape, or than the others here.
+bool LinesSuit(const ConvShape& shape, bool library);
+
 // oneDNN's convolution, or null when it is absent, does not know this case, or is slower at it than GeneralConv.
 std::unique_ptr<Prepared> OneDnnConv(const ConvShape& shape);
 

@@ -3,9 +3,7 @@
 //   backward data   input dilation > 1 (transposed convolutions, gradients of strided ones);
 //   backward weights  the "kernel" is larger than the result: gradients of kernels, as JAX writes them.
 #include <algorithm>
-#include <cstdlib>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "conv.h"
@@ -253,8 +251,6 @@ std::unique_ptr<Prepared> Make(const OneDnn& dnnl, const ConvShape& s, Kind kind
 std::unique_ptr<Prepared> OneDnnConv(const ConvShape& s) {
   size_t rank = s.windows.size();
   if (rank < 1 || rank > 3) return nullptr;
-  // For comparisons: FERRULE_CONV=own switches oneDNN off for convolutions.
-  if (const char* wish = std::getenv("FERRULE_CONV"); wish && std::string_view(wish) == "own") return nullptr;
   bool f32 = s.input_type == Element::kF32 && s.output_type == Element::kF32;
   bool bf16 = s.input_type == Element::kBF16 && (s.output_type == Element::kBF16 || s.output_type == Element::kF32);
   if ((!f32 && !bf16) || s.kernel_type != s.input_type) return nullptr;
