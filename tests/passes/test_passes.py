@@ -89,6 +89,38 @@ def parts(a, b):
     return jnp.concatenate([a, b * 2]), jnp.pad(a, ((3, 4),)), a
 
 
+def reversed_view(x):
+    """The last reader of x's memory reads it backwards, through a view, and its result fits x's memory."""
+    y = x.reshape(10)
+    z = y.at[3].set(x[0, 1])
+    return y[::-1] * z[4]
+
+
+def updated_view(x):
+    y = x.reshape(10)
+    total = y.sum()
+    return y.at[::2].add(total).reshape(2, 5)
+
+
+def update_reads_another_view(x):
+    z = jnp.cumsum(x)
+    return z.at[jnp.arange(0, 10, 2)].add(z.reshape(2, 5).T.reshape(10)[::2])
+
+
+def update_of_a_view(x):
+    z = jnp.cumsum(x)
+    y = z.reshape(2, 5)
+    return y.at[jnp.arange(2), 0].add(z[::-1][:2]), x
+
+
+def carried_view(x):
+    def body(i, c):
+        y = c.reshape(10)
+        return jnp.flip(y).reshape(2, 5) + y.sum()
+
+    return jax.lax.fori_loop(0, 3, body, x)
+
+
 V = normal(10)
 PROGRAMS = {
     "softmax": (softmax, (normal(3, 7),)),
@@ -102,6 +134,11 @@ PROGRAMS = {
     "nested": (nested, (V,)),
     "branches": (branches, (V,)),
     "reused_view": (reused_view, (V,)),
+    "reversed_view": (reversed_view, (normal(2, 5),)),
+    "updated_view": (updated_view, (normal(2, 5),)),
+    "update_reads_another_view": (update_reads_another_view, (V,)),
+    "update_of_a_view": (update_of_a_view, (V,)),
+    "carried_view": (carried_view, (normal(2, 5),)),
     "parts": (parts, (normal(3000), normal(2000, seed=1))),
     "same_twice": (lambda x: (x + 1, x + 1, x), (V,)),
     "constants": (lambda x: (jnp.zeros(3), jnp.arange(4), x), (V,)),
@@ -119,10 +156,10 @@ def test_planned_memory(name, donate):
     arrays = [np.asarray(a) for a in args]
     expected = evaluate_block(block, arrays)
     fused = fuse(count(expand(simplify(block))))
-    # Every parameter is donated into the first output of its type that is still free.
+    # Every parameter is donated into the first output of its size that is still free.
     aliases, free = [], list(range(len(fused.results)))
     for arg in fused.args:
-        fit = next((k for k in free if fused.results[k].type == arg.type), -1)
+        fit = next((k for k in free if fused.results[k].type.nbytes == arg.type.nbytes), -1)
         if fit >= 0:
             free.remove(fit)
         aliases.append(fit)

@@ -53,6 +53,13 @@ def allocate(block: Block, aliases: Sequence[int], apart: bool = False) -> Plan:
     return _Allocator(block, aliases, apart).run()
 
 
+def _viewed(value: Value) -> Value:
+    """The value whose memory a view shows."""
+    while value.op is not None and value.op.name == "reshape":
+        value = value.op.operands[0]
+    return value
+
+
 class _Allocator:
     def __init__(self, block: Block, aliases: Sequence[int], apart: bool) -> None:
         self.block, self.apart = block, apart
@@ -184,12 +191,11 @@ class _Allocator:
         if last > begin:
             return False
         if op.name == "reshape":
-            return op.operands[0] is not owner
+            return _viewed(op.operands[0]) is not owner
+        reads = [i for i, v in enumerate(op.operands) if _viewed(v) is owner]
         if op.attrs.get("update"):
-            return op.operands.index(owner) == value.index and op.operands.count(owner) == 1
-        return op.name == "fusion" and all(
-            v is not owner or reads_own_element(op, i, value.index) for i, v in enumerate(op.operands)
-        )
+            return reads == [value.index]
+        return op.name == "fusion" and all(reads_own_element(op, i, value.index) for i in reads)
 
     def _op(self, block: Block, op: Op) -> None:
         begin, end = self.clock[op]
@@ -229,7 +235,8 @@ class _Allocator:
                 source = op.operands[i]
                 old = self.home[source]
                 if storage is None:
-                    dies = self.last_use[source] <= begin and op.operands.count(source) == 1
+                    alone = sum(_viewed(v) is _viewed(source) for v in op.operands) == 1
+                    dies = alone and self.last_use[source] <= begin
                     storage = old if dies and self._is_private(old, source, begin, self.depth_of_op[op]) else None
                 if storage is None:
                     storage = self._storage(ARENA, result, begin)

@@ -1,25 +1,30 @@
 """Expand: rewrites an op into several whose kernels are better than one for the whole.
 
-* A concatenation or padding of large tensors becomes a chain of in-place updates: each part is written by a plain loop,
-  instead of one kernel that asks for every element which part it lies in.
+* A concatenation or padding of large tensors that has to be in memory becomes a chain of in-place updates: each part is
+  written by a plain loop, instead of one kernel that asks for every element which part it lies in.
 * A reduction to few results is split in two stages, so that the first has enough rows to spread over the cores.
 * `rng` becomes random bits and what makes numbers of them (passes/draw.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from ferrule.ir import Block, Op, Tensor, Value, rewrite
 from ferrule.ir import types as t
+from ferrule.ops import OPS
 from ferrule.passes.draw import draw
 from ferrule.passes.simplify import splat
 from ferrule.targets.machine import Machine
 
 # Smaller results are cheaper as one kernel that selects per element.
 PARTS_FROM = 2048
+# An array joined of more parts, or of expressions of more operations per element, is not selected from where it is read:
+# where its parts meet within a vector, all of them are computed.
+PIECES, SELECTED = 4, 16.0
+VIEWS = frozenset({"slice", "reshape", "reverse", "broadcast_in_dim"})
 # A reduction is split when each of at most FEW results reduces over at least this many elements.
 SPLIT_FROM = 65536
 FEW = 64
@@ -31,10 +36,45 @@ TEAM_ELEMENTS, ITEM_ELEMENTS = 16384, 64
 
 def expand(block: Block, machine: Machine | None = None) -> Block:
     """Returns the block with large concatenations, paddings and narrow reductions rewritten."""
-    return rewrite(block, lambda out, op, operands: _rule(out, op, operands, machine))
+    selected = set() if machine is None or machine.grouped else {v for op in _selected(block) for v in op.results}
+    return rewrite(block, lambda out, op, operands: _rule(out, op, operands, machine, selected))
 
 
-def _rule(out: Block, op: Op, operands: list[Value], machine: Machine | None) -> Sequence[Value] | None:
+def _selected(block: Block) -> Iterator[Op]:
+    """Joined arrays that are better selected from, element by element, by their readers than written and read: readers
+    that are elementwise do not need them in memory, and their parts lie there or cost little to compute."""
+    users: dict[Value, list[Op]] = {}
+    for op in block.ops:
+        for value in (*op.operands, *(v for r in op.regions for v in r.free())):
+            users.setdefault(value, []).append(op)
+    escaping = set(block.results)
+    for op in block.ops:
+        for region in op.regions:
+            yield from _selected(region)
+        if op.name not in ("concatenate", "pad") or len(op.operands) > PIECES or op.result in escaping:
+            continue
+        readers = users.get(op.result, [])
+        pointwise = all(u.name in OPS and OPS[u.name].elementwise and u.result.shape == op.result.shape for u in readers)
+        if readers and pointwise and sum(_cost(v, users) for v in op.operands) <= SELECTED:
+            yield op
+
+
+def _cost(value: Value, users: dict[Value, list[Op]]) -> float:
+    """Operations per element of an expression, down to what more than it reads or what is in memory."""
+    total, stack = 0.0, [value]
+    while stack and total <= SELECTED:
+        op = stack.pop().op
+        if op is not None and op.name in OPS and (OPS[op.name].elementwise or op.name in VIEWS):
+            total += OPS[op.name].flops
+            stack += [v for v in op.operands if len(users.get(v, ())) == 1]
+    return total
+
+
+def _rule(
+    out: Block, op: Op, operands: list[Value], machine: Machine | None, selected: set[Value]
+) -> Sequence[Value] | None:
+    if op.results and op.results[0] in selected:
+        return None
     match op.name:
         case "concatenate":
             return _concatenate(out, op, operands)

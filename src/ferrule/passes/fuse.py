@@ -380,6 +380,8 @@ class _Fuser:
             return LIMIT if value is user.operands[_targets(user)] else 1
         if user.name == "gather" and value is user.operands[0]:
             return LIMIT
+        if user.name in ("concatenate", "pad") and value.shape:
+            return 1
         reads = value.shape[-1] if user.name == "gather" and value.shape else 1
         return reads * _size(user.results[0]) / max(1, _size(value))
 
