@@ -53,7 +53,7 @@ def allocate(block: Block, aliases: Sequence[int], apart: bool = False) -> Plan:
     return _Allocator(block, aliases, apart).run()
 
 
-def _viewed(value: Value) -> Value:
+def viewed(value: Value) -> Value:
     """The value whose memory a view shows."""
     while value.op is not None and value.op.name == "reshape":
         value = value.op.operands[0]
@@ -191,8 +191,8 @@ class _Allocator:
         if last > begin:
             return False
         if op.name == "reshape":
-            return _viewed(op.operands[0]) is not owner
-        reads = [i for i, v in enumerate(op.operands) if _viewed(v) is owner]
+            return viewed(op.operands[0]) is not owner
+        reads = [i for i, v in enumerate(op.operands) if viewed(v) is owner]
         if op.attrs.get("update"):
             return reads == [value.index]
         return op.name == "fusion" and all(reads_own_element(op, i, value.index) for i in reads)
@@ -235,7 +235,7 @@ class _Allocator:
                 source = op.operands[i]
                 old = self.home[source]
                 if storage is None:
-                    alone = sum(_viewed(v) is _viewed(source) for v in op.operands) == 1
+                    alone = sum(viewed(v) is viewed(source) for v in op.operands) == 1
                     dies = alone and self.last_use[source] <= begin
                     storage = old if dies and self._is_private(old, source, begin, self.depth_of_op[op]) else None
                 if storage is None:

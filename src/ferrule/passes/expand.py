@@ -54,7 +54,9 @@ def _selected(block: Block) -> Iterator[Op]:
         if op.name not in ("concatenate", "pad") or len(op.operands) > PIECES or op.result in escaping:
             continue
         readers = users.get(op.result, [])
-        pointwise = all(u.name in OPS and OPS[u.name].elementwise and u.result.shape == op.result.shape for u in readers)
+        pointwise = all(
+            u.name in OPS and OPS[u.name].elementwise and u.result.shape == op.result.shape for u in readers
+        )
         if readers and pointwise and sum(_cost(v, users) for v in op.operands) <= SELECTED:
             yield op
 

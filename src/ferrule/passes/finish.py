@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 
 from ferrule.codegen.block_kernel import fits
 from ferrule.ir import Block, Op, Tensor, Value, rewrite
-from ferrule.passes.allocate import reads_pointwise
+from ferrule.passes.allocate import reads_pointwise, viewed
 from ferrule.targets.machine import Machine
 
 # Pointers that such a kernel may have (native/gemm_epilogue.h has the same number).
@@ -83,7 +83,7 @@ def _search(block: Block, owners: dict[Value, Value], machine: Machine, plan: _P
     for op in block.ops:
         for value in (*op.operands, *(v for r in op.regions for v in r.free())):
             readers.setdefault(value, []).append(op)
-    behind = {_viewed(result): owner for result, owner in owners.items()}
+    behind = {viewed(result): owner for result, owner in owners.items()}
     for op in block.ops:
         if op.name == "fusion":
             _join(op, block, position, readers, behind, machine, plan)
@@ -108,12 +108,10 @@ def _join(
     if kernel.attrs.get("update") or len(kernel.operands) + len(kernel.results) > MOST:
         return
     region = kernel.regions[0]
-    found = [
-        (position[op], i) for i, v in enumerate(kernel.operands) if (op := _viewed(v).op) in position and _ours(op)
-    ]
+    found = [(position[op], i) for i, v in enumerate(kernel.operands) if (op := viewed(v).op) in position and _ours(op)]
     for _, i in sorted(found, reverse=True):  # the last one: the others are complete before it begins
         operand = kernel.operands[i]
-        source = _viewed(operand)
+        source = viewed(operand)
         product = source.op
         assert product is not None
         views = _views(operand)
@@ -127,7 +125,7 @@ def _join(
             continue
         if not fits(region, product.attrs["attrs"]["n"], machine):
             continue
-        reads = {_viewed(v) for v in (*product.operands, *kernel.operands)}
+        reads = {viewed(v) for v in (*product.operands, *kernel.operands)}
         if any(behind.get(r) in reads for r in (*kernel.results, *([source] if not alone else []))):
             continue  # the kernel would be written over what it reads, element by element; a product cannot
         homes = [k for k, r in enumerate(kernel.results) if r.dtype == source.dtype] if alone else []
@@ -149,7 +147,3 @@ def _views(value: Value) -> list[Value]:
     while (op := found[-1].op) is not None and op.name == "reshape":
         found.append(op.operands[0])
     return found
-
-
-def _viewed(value: Value) -> Value:
-    return _views(value)[-1]
