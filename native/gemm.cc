@@ -36,21 +36,42 @@ namespace {
 
 class Gemm : public Prepared {
  public:
-  Gemm(const GemmShape& shape, Accumulator accumulator, const EpilogueCall& epilogue)
-      : shape_(shape), accumulator_(accumulator), epilogue_(epilogue) {}
+  Gemm(const GemmShape& shape, Accumulator accumulator, const EpilogueCall& epilogue, const CallDesc& call)
+      : shape_(shape), accumulator_(accumulator), epilogue_(epilogue) {
+    if (call.sources.empty() || call.sources[1].kind == OperandSource::kComputed || !TakesPacked(shape)) return;
+    source_ = call.sources[1];
+    for (int64_t part : {shape.k, shape.n, shape.b_row, shape.b_col}) key_ += " " + std::to_string(part);
+    key_ = "gemm " + std::string(ChosenKernels().isa) + key_;
+  }
 
   Status Run(void* const* operands, void* const* results, ExecContext& context) const override {
-    if (!epilogue_) {
-      BlockedGemm(shape_, accumulator_, operands[0], operands[1], results[0], context.pool);
-      return Status();
-    }
     void* pointers[EpilogueCall::kMost];
-    Epilogue epilogue = epilogue_.Bind(operands, results, pointers);
-    BlockedGemm(shape_, accumulator_, operands[0], operands[1], results[epilogue_.home()], context.pool, &epilogue);
+    Epilogue epilogue;
+    GemmExtras extras;
+    if (epilogue_) {
+      epilogue = epilogue_.Bind(operands, results, pointers);
+      extras.epilogue = &epilogue;
+    }
+    Ref<Storage> packed = key_.empty() ? nullptr : Packed(operands[1], context);
+    if (packed) extras.packed = packed->data();
+    BlockedGemm(shape_, accumulator_, operands[0], operands[1], results[epilogue_.home()], context.pool, extras);
     return Status();
   }
 
  private:
+  // The right side in panels, where it is the same as in an earlier run (packed.h).
+  Ref<Storage> Packed(const void* b, ExecContext& context) const {
+    PackedForms* forms = context.forms ? context.forms(context.forms_self, source_) : nullptr;
+    if (!forms) return nullptr;
+    Ref<Storage> kept = forms->Find(key_);
+    if (kept || !(kept = forms->Allocate(key_, PackedBytes(shape_)))) return kept;
+    PackRight(shape_, b, kept->data(), context.pool);
+    forms->Keep(key_, kept);
+    return kept;
+  }
+
+  OperandSource source_;
+  std::string key_;  // of the packed form of the right side; empty when there is none
   GemmShape shape_;
   Accumulator accumulator_;
   EpilogueCall epilogue_;
@@ -105,7 +126,7 @@ Result<std::unique_ptr<Prepared>> PrepareGemm(const CallDesc& call) {
   auto library = LibraryGemm(shape);
   if (library && epilogue) return std::unique_ptr<Prepared>(new ThenEpilogue(std::move(library), shape, epilogue));
   if (library) return library;
-  return std::unique_ptr<Prepared>(new Gemm(shape, *accumulator, epilogue));
+  return std::unique_ptr<Prepared>(new Gemm(shape, *accumulator, epilogue, call));
 }
 
 [[maybe_unused]] const bool registered = RegisterCall("gemm", &PrepareGemm);

@@ -87,6 +87,9 @@ const char* At(const void* base, Element e, int64_t elements) {
   return static_cast<const char*>(base) + elements * SizeOf(e);
 }
 
+// All columns of whole panels.
+int64_t PackedColumns(int64_t n, int64_t width) { return (n + width - 1) / width * width; }
+
 template <class T>
 class Blocked {
  public:
@@ -99,14 +102,17 @@ class Blocked {
   static constexpr int64_t kSmallBytes = 16 << 10;
   // One of so many is not in the second-level cache.
   static constexpr int64_t kLargeBytes = 1 << 20;
+  // One of so many is hardly in the last cache when it is used again.
+  static constexpr int64_t kHugeBytes = 16 << 20;
   static constexpr int64_t kRows = 192, kColumns = 4096 / sizeof(T);
 
   // So many columns of a block are finished at once: they are in the second-level cache, and each row is worth a loop.
   static constexpr int64_t kFinished = 2 * kEpilogueUnit;
 
-  Blocked(const GemmShape& shape, const Epilogue* epilogue)
+  Blocked(const GemmShape& shape, const GemmExtras& extras)
       : s_(shape),
-        epilogue_(epilogue),
+        epilogue_(extras.epilogue),
+        packed_(static_cast<const R*>(extras.packed)),
         kernels_(KernelsOf<T>(ChosenKernels())),
         a_direct_(IsDirect<T>(shape.a_type)),
         b_direct_(IsDirect<T>(shape.b_type)),
@@ -164,7 +170,7 @@ class Blocked {
     const int mr = kernels_.rows, nr = kernels_.columns;
     if constexpr (!kComplex) {
       bool large = s_.k * n * static_cast<int64_t>(sizeof(T)) >= kLargeBytes;
-      if (large && b_direct_ && s_.b_col == 1 && m <= kernels_.thin[kThinTiles - 1].rows) {
+      if (large && !packed_ && b_direct_ && s_.b_col == 1 && m <= kernels_.thin[kThinTiles - 1].rows) {
         ThinSum(a, static_cast<const T*>(b), d, d_row, m, n);
         return false;
       }
@@ -177,21 +183,25 @@ class Blocked {
     }
     Scratch& scratch = ThreadScratch();
     // Packing pays when what is packed is used often: A for each panel of columns, B for each panel of rows.
-    bool a_in_place = a_direct_ && (n <= 4 * nr || m * s_.k <= 128 * 128);
+    bool a_in_place = !packed_ && a_direct_ && (n <= 4 * nr || m * s_.k <= 128 * 128);
+    // Few rows wait for kept panels from memory; for panels that the last cache has, fetching them is only more work.
+    bool fetch = packed_ && (m >= 32 || s_.k * s_.n * static_cast<int64_t>(sizeof(T)) >= kHugeBytes);
     bool in_cache = s_.k * n * static_cast<int64_t>(sizeof(T)) <= kSmallBytes && s_.b_row <= 2 * n;
-    bool b_in_place = !kComplex && b_direct_ && s_.b_col == 1 && (m <= 2 * mr || in_cache);
+    bool b_in_place = !kComplex && !packed_ && b_direct_ && s_.b_col == 1 && (m <= 2 * mr || in_cache);
     for (int64_t jc = 0; jc < n; jc += kColumns) {
       int64_t columns = std::min(kColumns, n - jc);
       for (int64_t pc = 0; pc < s_.k; pc += kDepth) {
         int64_t depth = std::min(kDepth, s_.k - pc);
         bool finish = epilogue_ && row >= 0 && pc + depth == s_.k;
         const void* right_from = At(b, s_.b_type, jc * s_.b_col + pc * s_.b_row);
-        R* right = scratch.b.Get<R>((columns + nr) * depth * kParts);
+        const R* right = packed_ ? packed_ + pc * PackedColumns(s_.n, nr) + (column + jc) * depth : nullptr;
         // Columns that are read where they are: whole panels, and half of one at the end.
         int64_t whole_columns = !b_in_place ? 0 : columns % (nr / 2) == 0 ? columns : columns / nr * nr;
-        if (whole_columns < columns) {
+        if (!packed_ && whole_columns < columns) {
+          R* panels = scratch.b.Get<R>((columns + nr) * depth * kParts);
           Pack<false>(At(right_from, s_.b_type, whole_columns * s_.b_col), s_.b_type, b_direct_, s_.b_col, s_.b_row,
-                      columns - whole_columns, depth, right);
+                      columns - whole_columns, depth, panels);
+          right = panels;
         }
         for (int64_t ic = 0; ic < m; ic += kRows) {
           int64_t rows = std::min(kRows, m - ic);
@@ -210,6 +220,7 @@ class Blocked {
                                      : right + (j - whole_columns) * depth * kParts;
             Panel panel{depth, b_panel, there ? s_.b_row : nr * kParts, std::min<int64_t>(nr, columns - j),
                         pc > 0 || s_.add};
+            if (fetch) panel.FetchNext(nr, rows <= kFewRows || (rows <= mr && rows > mr - kFewRows));
             for (int64_t i = 0; i < rows; i += mr) {
               T* to = d + (ic + i) * d_row + jc + j;
               if (i < whole) {
@@ -332,13 +343,24 @@ class Blocked {
     const R* b;
     int64_t b_k, columns;
     bool accumulate;
+    // Where the next panel is that tiles are to fetch meanwhile, which part is to come, and how many there are: the
+    // first two tiles fetch a half each, a single one all of it.
+    int64_t ahead = 0;
+    int part = 0, parts = 0;
+
+    void FetchNext(int64_t width, bool single) { ahead = depth * width, parts = single ? 1 : 2; }
   };
 
-  void Tile(RowsKind kind, const Panel& p, const R* a, int64_t a_row, int64_t a_k, T* d, int64_t d_row,
-            int64_t rows) const {
+  void Tile(RowsKind kind, Panel& p, const R* a, int64_t a_row, int64_t a_k, T* d, int64_t d_row, int64_t rows) const {
     int half = 2 * p.columns <= kernels_.columns;
     int width = kernels_.columns >> half;
     auto multiply = kernels_.tile[kind][half];
+    if constexpr (!kComplex) {
+      if (p.part < p.parts && !half) {
+        multiply = kernels_.ahead[kind == kFewStridedRows][p.parts == 1];
+        a_row = p.ahead + p.part++ * (kernels_.columns / 2);
+      }
+    }
     if (rows == (kind == kFewStridedRows ? kFewRows : kernels_.rows) && p.columns == width) {
       multiply(p.depth, a, a_row, a_k, p.b, p.b_k, reinterpret_cast<R*>(d), d_row * kParts, p.accumulate);
       return;
@@ -436,6 +458,7 @@ class Blocked {
 
   const GemmShape& s_;
   const Epilogue* epilogue_;
+  const R* packed_;  // B in panels, or null
   const std::remove_reference_t<decltype(KernelsOf<T>(kBaselineGemm))>& kernels_;
   bool a_direct_, b_direct_, d_direct_;
 };
@@ -455,6 +478,40 @@ void Spread(ThreadPool* pool, int64_t n, int64_t grain, F&& f) {
   }
 }
 
+constexpr int64_t kFewVectors = 8;
+// Up to so many rows a kept right side was measured to pay.
+constexpr int64_t kFewPacked = 64;
+
+// A vector times a large matrix, whose rows are read from end to end: each part of the rows, in pieces of columns, has
+// sums of its own, which are added up at the end. The parts are the same for every number of threads.
+template <class T, class F>
+void RowByRow(int64_t k, int64_t n, const T* x, int64_t x_k, const T* y, int64_t y_k, T* d, ThreadPool* pool,
+              F&& finish) {
+  const auto& kernels = KernelsOf<T>(ChosenKernels());
+  constexpr int64_t kColumns = (16 << 10) / sizeof(T), kMostTasks = 32, kTaskBytes = 1 << 20;
+  int64_t pieces = (n + kColumns - 1) / kColumns;
+  int64_t wanted = std::min(kMostTasks, k * n * static_cast<int64_t>(sizeof(T)) / kTaskBytes);
+  int64_t parts = std::clamp<int64_t>(wanted / pieces, 1, std::max<int64_t>(1, k / 64));
+  T* sums = parts == 1 ? d : ThreadScratch().d.template Get<T>(parts * n);
+  Spread(pool, parts * pieces, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      int64_t part = i / pieces, j = i % pieces * kColumns, columns = std::min(kColumns, n - j);
+      int64_t from = Border(k, parts, 8, part), to = Border(k, parts, 8, part + 1);
+      T* part_sums = sums + part * n + j;
+      std::fill_n(part_sums, columns, T(0));
+      kernels.add_rows(to - from, columns, x + from * x_k, x_k, y + from * y_k + j, y_k, part_sums);
+    }
+  });
+  constexpr int64_t kUnit = 2 * kEpilogueUnit;
+  Spread(pool, (n + kUnit - 1) / kUnit, std::max<int64_t>(1, (1 << 16) / (kUnit * parts)),
+         [&](int64_t begin, int64_t end) {
+           int64_t j = begin * kUnit, columns = std::min(n, end * kUnit) - j;
+           const T one(1);
+           if (parts > 1) kernels.row_times_matrix(parts, columns, &one, 0, sums + j, n, d + j);
+           finish(j, columns);
+         });
+}
+
 // Products with a vector, or with a few whose dot products with the columns of a matrix are wanted: memory bounds them,
 // so nothing is packed. False when the case is another one.
 template <class T>
@@ -467,13 +524,20 @@ bool VectorProduct(const GemmShape& s, const void* a, const void* b, void* d, Th
     const auto& kernels = KernelsOf<T>(ChosenKernels());
     // As row vectors x times a matrix Y of k rows; column vectors are the transposed case.
     bool row = s.m <= s.n;
-    constexpr int64_t kFewVectors = 8;
     int64_t vectors = row ? s.m : s.n, count = row ? s.n : s.m;
     int64_t x_k = row ? s.a_col : s.b_row, x_vector = row ? s.a_row : s.b_col;
     int64_t y_k = row ? s.b_row : s.a_col, y_n = row ? s.b_col : s.a_row;
     int64_t d_vector = row ? s.d_row : 1, d_n = row ? 1 : s.d_row;
     bool dots = y_k == 1 && x_k == 1 && s.k >= 64 && vectors <= kFewVectors;
     if (!dots && (vectors != 1 || y_n != 1 || d_n != 1)) return false;
+    if (!dots && s.batch == 1 && s.k * count * static_cast<int64_t>(sizeof(T)) >= Blocked<T>::kLargeBytes) {
+      RowByRow(s.k, count, static_cast<const T*>(row ? a : b), x_k, static_cast<const T*>(row ? b : a), y_k,
+               static_cast<T*>(d), pool, [&](int64_t j, int64_t n) {
+                 if (epilogue && row) (*epilogue)(0, 1, j, n);
+                 if (epilogue && !row) (*epilogue)(j, n, 0, 1);
+               });
+      return true;
+    }
     int64_t unit = dots ? 4 : 256 / static_cast<int64_t>(sizeof(T));
     if (epilogue && row) unit = std::max(unit, kEpilogueUnit);
     int64_t units = (count + unit - 1) / unit;
@@ -506,9 +570,10 @@ bool VectorProduct(const GemmShape& s, const void* a, const void* b, void* d, Th
 }
 
 template <class T>
-void Multiply(const GemmShape& s, const void* a, const void* b, void* d, ThreadPool* pool, const Epilogue* epilogue) {
+void Multiply(const GemmShape& s, const void* a, const void* b, void* d, ThreadPool* pool, const GemmExtras& extras) {
+  const Epilogue* epilogue = extras.epilogue;
   if (VectorProduct<T>(s, a, b, d, pool, epilogue)) return;
-  Blocked<T> blocked(s, epilogue);
+  Blocked<T> blocked(s, extras);
   const auto& kernels = KernelsOf<T>(ChosenKernels());
   int64_t threads = pool ? pool->threads() : 1;
   double work = static_cast<double>(s.m) * s.n * std::max<int64_t>(s.k, 1);
@@ -519,6 +584,7 @@ void Multiply(const GemmShape& s, const void* a, const void* b, void* d, ThreadP
   int64_t wanted = threads == 1 || work * s.batch < 2 * kSmall ? 1 : threads * (work * s.batch > 64 * kSmall ? 2 : 1);
   while (s.batch * down * across < wanted && work / (down * across) > 2 * kSmall) {
     bool cut_rows = s.m / down >= s.n / across ? s.m / down >= 2 * kernels.rows : s.n / across < 2 * unit;
+    cut_rows &= extras.packed == nullptr;  // else each thread would read all of B
     if (cut_rows && s.m / down < 2 * kernels.rows) break;
     ++(cut_rows ? down : across);
   }
@@ -535,22 +601,47 @@ void Multiply(const GemmShape& s, const void* a, const void* b, void* d, ThreadP
 
 }  // namespace
 
+bool TakesPacked(const GemmShape& s) {
+  bool direct = s.a_type == Element::kF32 && s.b_type == Element::kF32 && s.d_type == Element::kF32;
+  bool vectors = s.m == 1 || (s.b_row == 1 && s.m <= kFewVectors);  // they read B from end to end anyway
+  return direct && s.batch == 1 && !s.add && !vectors && s.m <= kFewPacked && s.n >= 64 &&
+         s.k * s.n * static_cast<int64_t>(sizeof(float)) >= Blocked<float>::kLargeBytes;
+}
+
+int64_t PackedBytes(const GemmShape& s) {
+  return PackedColumns(s.n, ChosenKernels().f32.columns) * s.k * static_cast<int64_t>(sizeof(float));
+}
+
+void PackRight(const GemmShape& s, const void* b, void* packed, ThreadPool* pool) {
+  const auto& kernels = ChosenKernels().f32;
+  const int64_t width = kernels.columns, all = PackedColumns(s.n, width), step = Blocked<float>::kDepth;
+  Spread(pool, all / width, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t pc = 0; pc < s.k; pc += step) {
+      int64_t depth = std::min(step, s.k - pc);
+      for (int64_t j = begin * width; j < end * width; j += width) {
+        kernels.pack_columns(static_cast<const float*>(b) + j * s.b_col + pc * s.b_row, s.b_col, s.b_row,
+                             std::min(width, s.n - j), depth, static_cast<float*>(packed) + pc * all + j * depth);
+      }
+    }
+  });
+}
+
 void BlockedGemm(const GemmShape& shape, Accumulator accumulator, const void* a, const void* b, void* d,
-                 ThreadPool* pool, const Epilogue* epilogue) {
+                 ThreadPool* pool, const GemmExtras& extras) {
   if (shape.batch <= 0 || shape.m <= 0 || shape.n <= 0) return;
   switch (accumulator) {
     case Accumulator::kF32:
-      return Multiply<float>(shape, a, b, d, pool, epilogue);
+      return Multiply<float>(shape, a, b, d, pool, extras);
     case Accumulator::kF64:
-      return Multiply<double>(shape, a, b, d, pool, epilogue);
+      return Multiply<double>(shape, a, b, d, pool, extras);
     case Accumulator::kU32:
-      return Multiply<uint32_t>(shape, a, b, d, pool, epilogue);
+      return Multiply<uint32_t>(shape, a, b, d, pool, extras);
     case Accumulator::kU64:
-      return Multiply<uint64_t>(shape, a, b, d, pool, epilogue);
+      return Multiply<uint64_t>(shape, a, b, d, pool, extras);
     case Accumulator::kC64:
-      return Multiply<std::complex<float>>(shape, a, b, d, pool, epilogue);
+      return Multiply<std::complex<float>>(shape, a, b, d, pool, extras);
     case Accumulator::kC128:
-      return Multiply<std::complex<double>>(shape, a, b, d, pool, epilogue);
+      return Multiply<std::complex<double>>(shape, a, b, d, pool, extras);
   }
 }
 

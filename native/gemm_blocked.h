@@ -33,9 +33,20 @@ const GemmKernels& ChosenKernels();
 // side once, where it lies.
 bool ReadsBf16Once(const GemmShape& shape);
 
-// With a null pool everything runs on the calling thread; a run inside a pool's body does so too. The epilogue runs
-// once on each element's block, on the thread that has finished it; D then is dense.
+// What a product may have besides its operands.
+struct GemmExtras {
+  const Epilogue* epilogue = nullptr;  // runs once on each block, on the thread that has finished it; D then is dense
+  const void* packed = nullptr;        // B as PackRight wrote it
+};
+
+// With a null pool everything runs on the calling thread; a run inside a pool's body does so too.
 void BlockedGemm(const GemmShape& shape, Accumulator accumulator, const void* a, const void* b, void* d,
-                 ThreadPool* pool, const Epilogue* epilogue = nullptr);
+                 ThreadPool* pool, const GemmExtras& extras = {});
+
+// B in the panels that the loops read, to be kept where B is the same in later runs, for products that gain by it. The
+// result has the same bits either way.
+bool TakesPacked(const GemmShape& shape);
+int64_t PackedBytes(const GemmShape& shape);
+void PackRight(const GemmShape& shape, const void* b, void* packed, ThreadPool* pool);
 
 }  // namespace ferrule

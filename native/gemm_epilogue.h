@@ -18,8 +18,8 @@ using BlockFunction = void (*)(void** pointers, int64_t row, int64_t rows_end, i
 
 // One run's epilogue.
 struct Epilogue {
-  BlockFunction function;
-  void** pointers;
+  BlockFunction function = nullptr;
+  void** pointers = nullptr;
   void operator()(int64_t row, int64_t rows, int64_t column, int64_t columns) const {
     function(pointers, row, row + rows, column, column + columns);
   }

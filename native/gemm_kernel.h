@@ -27,19 +27,20 @@ struct TotalOf<float> {
 };
 
 // C[MR][NR] (+)= A[MR][k] * B[k][NR]. B's rows are `b_k` apart: a packed panel, or the matrix itself. A is a packed
-// panel (a_row 1, a_k MR, known when compiled) or has any strides. With kFetch the columns of B that come next, which
-// lie where no hardware looks for them, are fetched meanwhile.
-template <class T, int MR, int NV, bool kPackedA, bool kFetch = false>
+// panel (a_row 1, a_k MR, known when compiled) or has any strides. What hardware would look for too late is fetched
+// meanwhile: with kNextColumns the columns of B that come next; with a positive kFetch so many vectors `a_row` elements
+// behind each row of a panel of B, which are in the next panel (A is packed then).
+constexpr int kNextColumns = -1;
+template <class T, int MR, int NV, bool kPackedA, int kFetch = 0>
 void Multiply(int64_t k, const T* a, int64_t a_row, int64_t a_k, const T* b, int64_t b_k, T* c, int64_t c_row,
               bool accumulate) {
   using V = typename VectorOf<T>::type;
   using U = typename VectorOf<T>::unaligned;
   constexpr int kLanes = kBytes / sizeof(T), kAhead = 2;  // vectors; a tile has one or two
   V sum[MR][NV] = {};
-  if (kPackedA) {
-    a_row = 1;
-    a_k = MR;
-  }
+  const int64_t ahead = a_row;
+  if (kPackedA || kFetch > 0) a_row = 1;
+  if (kPackedA) a_k = MR;
   // The rows of C lie apart and would be waited for one by one at the end, also where they are only written.
 #pragma GCC unroll 32
   for (int i = 0; i < MR; ++i) {
@@ -50,10 +51,12 @@ void Multiply(int64_t k, const T* a, int64_t a_row, int64_t a_k, const T* b, int
     V right[NV];
 #pragma GCC unroll 4
     for (int j = 0; j < NV; ++j) right[j] = *reinterpret_cast<const U*>(b + j * kLanes);
-    if (kFetch) {
+    if (kFetch == kNextColumns) {
 #pragma GCC unroll 4
       for (int j = 0; j < NV; ++j) __builtin_prefetch(b + (kAhead + j) * kLanes, 0, 2);
     }
+#pragma GCC unroll 4
+    for (int j = 0; j < kFetch; ++j) __builtin_prefetch(b + ahead + j * kLanes, 0, 2);
 #pragma GCC unroll 32
     for (int i = 0; i < MR; ++i) {
       T left = a[i * a_row];
@@ -251,6 +254,43 @@ void RowTimesMatrix(int64_t k, int64_t n, const T* x, int64_t x_stride, const T*
   }
 }
 
+// y[0..n) += sum over p of x[p * x_stride] * B[p][0..n), where y stays in the nearest cache: memory gives B fastest
+// when it is read from end to end, some rows at once.
+template <class T>
+void AddRows(int64_t k, int64_t n, const T* x, int64_t x_stride, const T* b, int64_t b_row, T* y) {
+  using V = typename VectorOf<T>::type;
+  using U = typename VectorOf<T>::unaligned;
+  constexpr int kLanes = kBytes / sizeof(T), kRows = 8, kVectors = 2;
+  int64_t p = 0;
+  for (; p + kRows <= k; p += kRows) {
+    T left[kRows];
+    for (int r = 0; r < kRows; ++r) left[r] = x[(p + r) * x_stride];
+    const T* row = b + p * b_row;
+    int64_t j = 0;
+    for (; j + kVectors * kLanes <= n; j += kVectors * kLanes) {
+      V sum[kVectors] = {};
+#pragma GCC unroll 8
+      for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+        for (int v = 0; v < kVectors; ++v) {
+          sum[v] += left[r] * *reinterpret_cast<const U*>(row + r * b_row + j + v * kLanes);
+        }
+      }
+#pragma GCC unroll 4
+      for (int v = 0; v < kVectors; ++v) *reinterpret_cast<U*>(y + j + v * kLanes) += sum[v];
+    }
+    for (; j < n; ++j) {
+      T sum = 0;
+      for (int r = 0; r < kRows; ++r) sum += left[r] * row[r * b_row + j];
+      y[j] += sum;
+    }
+  }
+  for (; p < k; ++p) {
+    T left = x[p * x_stride];
+    for (int64_t j = 0; j < n; ++j) y[j] += left * b[p * b_row + j];
+  }
+}
+
 // y[0..n) = sum over p of x[p] * B[p][0..n), each column's elements adjacent and columns `b_col` apart: n dot products.
 template <class T>
 void RowTimesColumns(int64_t k, int64_t n, const T* x, const T* b, int64_t b_col, T* y, int64_t y_stride) {
@@ -309,13 +349,16 @@ constexpr MicroKernels<T> Real() {
           {{&Multiply<T, MR, NV, true>, &Multiply<T, MR, NV / 2, true>},
            {&Multiply<T, MR, NV, false>, &Multiply<T, MR, NV / 2, false>},
            {&Multiply<T, kFewRows, NV, false>, &Multiply<T, kFewRows, NV / 2, false>}},
-          {{kFewRows, NV * kLanes, &Multiply<T, kFewRows, NV, true, true>},
-           {MR, NV * kLanes, &Multiply<T, MR, NV, true, true>},
-           {MR * 4 / 3, kLanes, &Multiply<T, MR * 4 / 3, 1, true, true>},
-           {MR * 2, kLanes, &Multiply<T, MR * 2, 1, true, true>}},
+          {{kFewRows, NV * kLanes, &Multiply<T, kFewRows, NV, true, kNextColumns>},
+           {MR, NV * kLanes, &Multiply<T, MR, NV, true, kNextColumns>},
+           {MR * 4 / 3, kLanes, &Multiply<T, MR * 4 / 3, 1, true, kNextColumns>},
+           {MR * 2, kLanes, &Multiply<T, MR * 2, 1, true, kNextColumns>}},
+          {{&Multiply<T, MR, NV, true, 1>, &Multiply<T, MR, NV, true, NV>},
+           {&Multiply<T, kFewRows, NV, false, 1>, &Multiply<T, kFewRows, NV, false, NV>}},
           &Pack<T, MR>,
           &Pack<T, kWidth>,
           &RowTimesMatrix<T>,
+          &AddRows<T>,
           &RowTimesColumns<T>};
 }
 

@@ -27,11 +27,15 @@ struct MicroKernels {
   int rows, columns;
   TileFunction<T> tile[3][2];
   ThinTile<T> thin[kThinTiles];  // by rising rows; A is packed in panels of that many
+  // Tiles of `rows` and of kFewRows of a packed A, whose a_row is where in B the next panel lies. They fetch one vector
+  // of it for each row of this one, or all vectors.
+  TileFunction<T> ahead[2][2];
   // (x, x_w, x_k, width, k, panel), for panels of `rows` and of `columns`
   void (*pack_rows)(const T*, int64_t, int64_t, int64_t, int64_t, T*);
   void (*pack_columns)(const T*, int64_t, int64_t, int64_t, int64_t, T*);
   // (k, n, x, x_stride, b, b_row, y)
   void (*row_times_matrix)(int64_t, int64_t, const T*, int64_t, const T*, int64_t, T*);
+  void (*add_rows)(int64_t, int64_t, const T*, int64_t, const T*, int64_t, T*);
   // (k, n, x, b, b_col, y, y_stride)
   void (*row_times_columns)(int64_t, int64_t, const T*, const T*, int64_t, T*, int64_t);
 };
