@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from math import prod
 
 import numpy as np
 
@@ -21,8 +22,8 @@ from ferrule.targets.machine import Machine
 
 # Smaller results are cheaper as one kernel that selects per element.
 PARTS_FROM = 2048
-# An array joined of more parts, or of expressions of more operations per element, is not selected from where it is read:
-# where its parts meet within a vector, all of them are computed.
+# An array joined of more parts, or of expressions of more operations per element, is not selected from where it is
+# read: where its parts meet within a vector, all of them are computed.
 PIECES, SELECTED = 4, 16.0
 VIEWS = frozenset({"slice", "reshape", "reverse", "broadcast_in_dim"})
 # A reduction is split when each of at most FEW results reduces over at least this many elements.
@@ -54,11 +55,30 @@ def _selected(block: Block) -> Iterator[Op]:
         if op.name not in ("concatenate", "pad") or len(op.operands) > PIECES or op.result in escaping:
             continue
         readers = users.get(op.result, [])
-        pointwise = all(
-            u.name in OPS and OPS[u.name].elementwise and u.result.shape == op.result.shape for u in readers
-        )
-        if readers and pointwise and sum(_cost(v, users) for v in op.operands) <= SELECTED:
+        if readers and all(_indexes(u, op) for u in readers):
             yield op
+        elif (
+            readers
+            and all(_same_place(u, op) for u in readers)
+            and sum(_cost(v, users) for v in op.operands) <= SELECTED
+        ):
+            yield op
+
+
+def _same_place(reader: Op, joined: Op) -> bool:
+    """Does the reader need each element only for the same element of its result?"""
+    known = OPS.get(reader.name)
+    return known is not None and known.elementwise and reader.result.shape == joined.result.shape
+
+
+def _indexes(reader: Op, joined: Op) -> bool:
+    """Are the parts the components of a gather's indices? Which one is asked for is then known."""
+    return (
+        reader.name == "gather"
+        and [i for i, v in enumerate(reader.operands) if v is joined.result] == [1]
+        and joined.attrs.get("dimension") == reader.attrs["dimension_numbers"].index_vector_dim
+        and prod(reader.attrs["slice_sizes"]) == 1
+    )
 
 
 def _cost(value: Value, users: dict[Value, list[Op]]) -> float:

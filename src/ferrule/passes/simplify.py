@@ -14,6 +14,7 @@ import numpy as np
 
 from ferrule.ir import Block, DotDims, Op, Tensor, Value, rewrite
 from ferrule.ops import OPS
+from ferrule.passes import slices
 
 # Folding evaluates ops with NumPy; larger results are cheaper to compute than to carry as constants.
 FOLD_ELEMENTS = 1024
@@ -309,6 +310,8 @@ def _same_type(out: Block, op: Op, operands: list[Value]) -> Value | None:
             return source
     if op.name == "slice" and source.type == op.result.type:
         return source
+    if op.name == "slice":
+        return slices.of_slice(out, op, source)
     inner = source.op
     if op.name == "reshape" and inner is not None and inner.name == "reshape":
         return out.add("reshape", inner.operands, [op.result.type], {}, (), op.loc).result
@@ -362,7 +365,7 @@ def _concatenate(out: Block, op: Op, operands: list[Value]) -> Value | None:
         return parts[0]
     if parts and len(parts) < len(operands):
         return out.add("concatenate", parts, [op.result.type], op.attrs, (), op.loc).result
-    return None
+    return slices.of_joined(out, op, parts)
 
 
 @rule("select")

@@ -1,0 +1,124 @@
+"""Slices of arrays that were just put together, and arrays put together from neighbouring slices: rules of simplify.
+
+`x[i]` of a stacked x is what was stacked, a slice of a slice one slice, a slice of a padded or broadcast array one of
+what was padded or broadcast; two halves joined again are the whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ferrule.ir import Block, Op, Tensor, Value
+
+
+def of_slice(out: Block, op: Op, source: Value) -> Value | None:
+    """Something simpler for a slice of `source`, or None."""
+    inner = source.op
+    if inner is None:
+        return None
+    starts, ends, steps = bounds(op)
+    match inner.name:
+        case "slice":
+            first, _, stride = bounds(inner)
+            begin = [f + a * s for f, a, s in zip(first, starts, stride, strict=True)]
+            step = [a * s for a, s in zip(stride, steps, strict=True)]
+            end = [b + (n - 1) * s + 1 for b, n, s in zip(begin, op.result.shape, step, strict=True)]
+            return cut(out, inner.operands[0], begin, end, step, op)
+        case "concatenate":
+            return _of_joined(out, op, inner)
+        case "pad":
+            return _of_padded(out, op, inner)
+        case "broadcast_in_dim":
+            return _of_broadcast(out, op, inner)
+    return None
+
+
+def of_joined(out: Block, op: Op, parts: Sequence[Value]) -> Value | None:
+    """A concatenation with fewer parts: those that are neighbouring slices of one array are one slice."""
+    axis, found = op.attrs["dimension"], list[Value]()
+    for part in parts:
+        if found and (both := _neighbours(out, found[-1], part, axis, op)) is not None:
+            found[-1] = both
+        else:
+            found.append(part)
+    if len(found) == len(parts):
+        return None
+    return found[0] if len(found) == 1 else out.add("concatenate", found, [op.result.type], op.attrs, (), op.loc).result
+
+
+def bounds(op: Op) -> tuple[list[int], list[int], list[int]]:
+    """(starts, ends, steps) of a slice, per dimension."""
+    starts = list(op.attrs["start_indices"])
+    return starts, list(op.attrs["limit_indices"]), list(op.attrs.get("strides") or [1] * len(starts))
+
+
+def cut(out: Block, x: Value, starts: Sequence[int], ends: Sequence[int], steps: Sequence[int], like: Op) -> Value:
+    """A slice with the line of `like`; `x` itself when it is the whole."""
+    attrs = {"start_indices": tuple(starts), "limit_indices": tuple(ends), "strides": tuple(steps)}
+    shape = tuple(-(-(e - b) // s) for b, e, s in zip(starts, ends, steps, strict=True))
+    if shape == x.shape:
+        return x
+    return out.add("slice", [x], [Tensor(shape, x.dtype)], attrs, (), like.loc).result
+
+
+def _of_joined(out: Block, op: Op, joined: Op) -> Value | None:
+    """Of the parts of a concatenation only those that the slice touches."""
+    starts, ends, steps = bounds(op)
+    axis, at, touched, before = joined.attrs["dimension"], 0, list[Value](), 0
+    for part in joined.operands:
+        size = part.shape[axis]
+        if at + size > starts[axis] and at < ends[axis]:
+            before = before if touched else at
+            touched.append(part)
+        at += size
+    if not touched or len(touched) == len(joined.operands):
+        return None
+    starts[axis], ends[axis] = starts[axis] - before, ends[axis] - before
+    if len(touched) == 1:
+        return cut(out, touched[0], starts, ends, steps, op)
+    shape = list(joined.result.shape)
+    shape[axis] = sum(p.shape[axis] for p in touched)
+    whole = Tensor(tuple(shape), joined.result.dtype)
+    return cut(
+        out, out.add("concatenate", touched, [whole], joined.attrs, (), joined.loc).result, starts, ends, steps, op
+    )
+
+
+def _of_padded(out: Block, op: Op, pad: Op) -> Value | None:
+    """A slice that holds nothing of the padding."""
+    source = pad.operands[0]
+    low = pad.attrs["edge_padding_low"]
+    starts, ends, steps = bounds(op)
+    if any(pad.attrs["interior_padding"]):
+        return None
+    begin = [s - n for s, n in zip(starts, low, strict=True)]
+    end = [b + (n - 1) * s + 1 for b, n, s in zip(begin, op.result.shape, steps, strict=True)]
+    if any(b < 0 or e > n for b, e, n in zip(begin, end, source.shape, strict=True)):
+        return None
+    return cut(out, source, begin, end, steps, op)
+
+
+def _of_broadcast(out: Block, op: Op, broadcast: Op) -> Value:
+    """The broadcast of a slice."""
+    source, dims = broadcast.operands[0], broadcast.attrs["broadcast_dimensions"]
+    starts, ends, steps = bounds(op)
+    moved = [(0, 1, 1) if n == 1 else (starts[d], ends[d], steps[d]) for n, d in zip(source.shape, dims, strict=True)]
+    part = cut(out, source, [m[0] for m in moved], [m[1] for m in moved], [m[2] for m in moved], op)
+    return out.add("broadcast_in_dim", [part], [op.result.type], broadcast.attrs, (), op.loc).result
+
+
+def _neighbours(out: Block, left: Value, right: Value, axis: int, op: Op) -> Value | None:
+    """One slice for two that follow each other along the axis."""
+    a, b = left.op, right.op
+    if a is None or b is None or a.name != "slice" or b.name != "slice" or a.operands[0] is not b.operands[0]:
+        return None
+    first, second = bounds(a), bounds(b)
+    for d, shape in enumerate(zip(left.shape, right.shape, strict=True)):
+        if first[2][d] != second[2][d] or (d != axis and (first[0][d] != second[0][d] or shape[0] != shape[1])):
+            return None
+    step = first[2][axis]
+    if first[0][axis] + left.shape[axis] * step != second[0][axis]:
+        return None
+    ends = [s + (n - 1) * t + 1 for s, n, t in zip(first[0], left.shape, first[2], strict=True)]
+    ends[axis] = second[0][axis] + (right.shape[axis] - 1) * step + 1
+    return cut(out, a.operands[0], first[0], ends, first[2], op)

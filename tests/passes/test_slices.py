@@ -1,0 +1,117 @@
+"""Slices of joined, padded and broadcast arrays are fewer ops with the same values; joined arrays stay unwritten."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from test_passes import graph, normal
+
+import jax
+from ferrule.passes.count import count
+from ferrule.passes.expand import expand
+from ferrule.passes.fuse import fuse
+from ferrule.passes.simplify import simplify
+from ferrule.targets.cpu import host
+from ferrule.targets.reference import evaluate_block
+
+X, Y = normal(6, 10), normal(6, 10, seed=1)
+# Functions of two arrays, and the ops of more than one element that are left of them.
+LEFT = {
+    "slice of a slice": (lambda x, y: x[1:6:2, 2:9][1:, 1::3], ["slice"]),
+    "part of a stack": (lambda x, y: jnp.stack([x, y])[1], ["broadcast_in_dim"]),
+    "part of a part": (lambda x, y: jnp.concatenate([x, y, x])[7:11, 1::2], ["slice"]),
+    "two of three parts": (lambda x, y: jnp.concatenate([x, y, x])[8:15], ["slice", "concatenate"]),
+    "all parts": (lambda x, y: jnp.concatenate([x, y])[1:11], ["slice", "concatenate"]),
+    "strides over parts": (lambda x, y: jnp.concatenate([x, y, x], 1)[:, 11:27:5], ["slice", "concatenate"]),
+    "inside of a padding": (lambda x, y: jnp.pad(x, ((2, 3), (1, 0)))[3:8:2, 1:], ["slice"]),
+    "some of a padding": (lambda x, y: jnp.pad(x, ((2, 3), (1, 0)))[1:8], ["slice", "pad"]),
+    "cut by a padding": (lambda x, y: jax.lax.pad(x, 0.0, ((-1, -2, 0), (0, 3, 0)))[:, 2:9], ["slice"]),
+    "dilated": (lambda x, y: jax.lax.pad(x, 0.0, ((0, 0, 1), (0, 0, 0)))[2:5], ["slice", "pad"]),
+    "broadcast": (lambda x, y: jnp.broadcast_to(x[:, None], (6, 4, 10))[2:5, 1:3, ::4], ["slice", "broadcast_in_dim"]),
+    "broadcast of one": (lambda x, y: jnp.broadcast_to(x[:1], (6, 10))[2:5, 3:], ["slice", "broadcast_in_dim"]),
+    "halves joined": (lambda x, y: jnp.concatenate([x[:, :4], x[:, 4:]], 1), []),
+    "neighbours joined": (lambda x, y: jnp.concatenate([y[1:2], y[2:5], x[:1]]), ["slice", "concatenate"]),
+    "steps joined": (lambda x, y: jnp.concatenate([x[:, 1:5:2], x[:, 5:9:2]], 1), ["slice"]),
+    "not neighbours": (lambda x, y: jnp.concatenate([x[:2], x[3:]]), ["slice", "concatenate"]),
+    "in the other order": (lambda x, y: jnp.concatenate([x[:, 4:], x[:, :4]], 1), ["slice", "concatenate"]),
+    "other columns": (lambda x, y: jnp.concatenate([x[:2, 1:], x[2:, :9]]), ["slice", "concatenate"]),
+    "other steps": (lambda x, y: jnp.concatenate([x[:, 0:4:2], x[:, 4:]], 1), ["slice", "concatenate"]),
+}
+
+
+@pytest.mark.parametrize("name", LEFT)
+def test_slices_of_joined_arrays(name):
+    function, left = LEFT[name]
+    block = graph(function, X, Y)
+    (expected,), slim = evaluate_block(block, [X, Y]), simplify(block)
+    (got,) = evaluate_block(slim, [X, Y])
+    np.testing.assert_array_equal(got, expected)
+    with jax.default_device(jax.devices("cpu")[0]):
+        np.testing.assert_array_equal(got, np.asarray(function(X, Y)))
+    assert sorted({o.name for o in slim.ops} - {"constant", "reshape"}) == sorted(left)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_random_slices_of_joined_arrays(seed):
+    rng = np.random.default_rng(seed)
+
+    def cut(v):
+        at = []
+        for n in v.shape:
+            first = int(rng.integers(n))
+            at.append(slice(first, int(rng.integers(first + 1, n + 1)), int(rng.integers(1, 4))))
+        return v[tuple(at)]
+
+    def step(v, other):
+        axis = int(rng.integers(2))
+        match int(rng.integers(5)):
+            case 0 | 1:
+                return cut(v)
+            case 2:
+                return jnp.concatenate([v, jnp.resize(other, v.shape), v[: v.shape[0] // 2 + 1]][: 3 - axis], axis)
+            case 3:
+                low, high = (int(n) for n in rng.integers(-(v.shape[axis] // 3), 4, 2))
+                return jax.lax.pad(v, np.float32(7), [(low, high, 0) if d == axis else (0, 0, 0) for d in range(2)])
+        at = int(rng.integers(v.shape[axis]))
+        halves = jnp.split(v, [at], axis)
+        return jnp.concatenate(halves[:: 1 if rng.integers(2) else -1], axis)
+
+    def function(x, y):
+        v = x
+        for _ in range(6):
+            v = step(v, y)
+        return v
+
+    block = graph(function, X, Y)
+    (expected,), (got,) = evaluate_block(block, [X, Y]), evaluate_block(simplify(block), [X, Y])
+    np.testing.assert_array_equal(got, expected)
+
+
+WIDE = normal(64, 100)
+# Of what is too large for one kernel that looks which part each element is in; are the parts written to memory?
+JOINED = {
+    "roll": (lambda x: x - jnp.roll(x, 1, 1), False),
+    "stencil": (lambda x: sum(jnp.roll(x, s, a) for a in (0, 1) for s in (1, -1)) - 4 * x, False),
+    "rotary": (lambda x: jnp.concatenate([-x[:, 50:], x[:, :50]], 1) * 2 + x, False),
+    "padded terms": (lambda x: jnp.pad(x[:, :30], ((0, 0), (0, 70))) + jnp.pad(x[:, 30:], ((0, 0), (30, 0))), False),
+    "indices": (lambda x: x[jnp.arange(6400) % 64, jnp.arange(6400) % 100], False),
+    "places of a scatter": (lambda x: x.at[jnp.arange(6400) % 64, jnp.arange(6400) % 100].add(1.0), True),
+    "rows by indices": (lambda x: x[:, None, :, None][jnp.arange(3000) % 64, 0], True),
+    "a result": (lambda x: jnp.concatenate([x, x * 2]), True),
+    "of a sum": (lambda x: jnp.roll(x, 1, 1)[:, ::2].sum(0), True),
+    "costly parts": (lambda x: jnp.concatenate([jnp.tanh(x), jnp.exp(x)], 1) + 1, True),
+}
+
+
+@pytest.mark.parametrize("name", JOINED)
+def test_what_elementwise_readers_take_is_not_written(name):
+    function, written = JOINED[name]
+    block = simplify(graph(function, WIDE))
+    expanded = expand(block, host())
+    assert any(o.name == "dynamic_update_slice" for o in expanded.ops) == written
+    if not written:
+        kernels = fuse(count(expanded), host())
+        assert sum(o.name == "fusion" for o in kernels.ops) == 1
+        (got,), (expected,) = evaluate_block(kernels, [WIDE]), evaluate_block(block, [WIDE])
+        np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
