@@ -15,6 +15,7 @@ import numpy as np
 
 from ferrule.errors import Unsupported
 from ferrule.ir import Block, ConvDims, DotDims, DType, Op, Tensor, Type, Value, rewrite
+from ferrule.ir import types as t
 from ferrule.passes import device_fft, device_scan, device_sort
 from ferrule.passes.match_device import PRODUCTS, device_rule
 from ferrule.passes.match_mkl import mkl_rule
@@ -292,9 +293,24 @@ def _triangular_solve(out: Block, op: Op, operands: list[Value]) -> Sequence[Val
     return library(out, op, "triangular_solve", operands, attrs | {"transpose_a": op.attrs["transpose_a"]})
 
 
+# Of rows this long, from one element in so many on, the largest are taken from the sorted row.
+SORTED_FROM, SORTED_PART = 1024, 8
+
+
 @matcher("top_k")
 def _top_k(out: Block, op: Op, operands: list[Value]) -> Sequence[Value]:
-    return library(out, op, "topk", operands, {"k": int(op.attrs.get("k", op.results[0].shape[-1]))})
+    (x,), k = operands, int(op.attrs.get("k", op.results[0].shape[-1]))
+    length = x.shape[-1]
+    if length < SORTED_FROM or k < length / SORTED_PART:
+        return library(out, op, "topk", operands, {"k": k})
+    last = len(x.shape) - 1
+    place = out.add("iota", [], Tensor(x.shape, t.i32), {"iota_dimension": last}, (), op.loc).result
+    attrs = {"dimension": last, "is_stable": True, "key": 0, "order": "gt", "total": x.dtype.is_float}
+    about = {"target": "sort", "ffi": False, "attrs": attrs | {"total_canonical": False}}
+    whole = out.add("library", [x, place], [x.type, place.type], about, (), op.loc).results
+    bounds = {"start_indices": (0,) * (last + 1), "limit_indices": (*x.shape[:-1], k), "strides": (1,) * (last + 1)}
+    types = [r.type for r in op.results]
+    return [out.add("slice", [v], to, bounds, (), op.loc).result for v, to in zip(whole, types, strict=True)]
 
 
 # --- custom calls -----------------------------------------------------------------------------------------------
