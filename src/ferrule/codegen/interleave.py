@@ -1,0 +1,133 @@
+"""The loop schedule for results whose rows are shorter than a vector, made of arrays that lie across them: what turns
+channels first into channels last, or several columns into one array of rows.
+
+Lanes go along the rows' numbers, where the operands are contiguous. For each place in a row there is one vector; the
+vectors are mixed in registers, so that the rows leave as whole vectors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from math import prod
+
+from ferrule.codegen import memory, streams
+from ferrule.codegen.emitter import Emitter, Family, Lanes
+from ferrule.codegen.index import Component, Index
+from ferrule.codegen.lanes import bits_of
+from ferrule.codegen.llvm import V
+from ferrule.codegen.memory import memory_type
+from ferrule.codegen.scalar import compute_type
+from ferrule.codegen.tiles import CHEAP
+from ferrule.ir import Block, Value, tensor
+from ferrule.ops import OPS
+
+# About so many elements are one iteration of the grid.
+PIECE = 8192
+# The vectors of longer rows, and what they are mixed from, do not stay in registers.
+LONGEST = 15
+
+Compute = Callable[[Emitter, Sequence[Component]], list[Lanes]]
+
+
+def lanes_along_rows(family: Family, block: Block, along: Sequence[tuple[Value, int]], sizes: Sequence[int]) -> int:
+    """How many rows make a vector, if the kernel is one for this schedule; else 0."""
+    if family.machine.grouped or len(sizes) < 2 or not 1 < sizes[-1] <= LONGEST:
+        return 0
+    if sum(OPS[op.name].flops for op in block.ops) > CHEAP or any(op.regions for op in block.ops):
+        return 0
+    types = [tensor(v).dtype for v in (*block.args, *(r for op in block.ops for r in op.results)) if v.shape]
+    if any(t.is_complex or (t.bits < 8 and t.kind != "bool") for t in types):
+        return 0
+    width = family.machine.vector_bytes * 8 // max(8, *(bits_of(compute_type(t)) for t in types))
+    if sizes[-2] < 2 * width:
+        return 0
+    total = prod(sizes)
+    across = [v for v, loop in along if loop == len(sizes) - 2 and 4 * tensor(v).size >= total]
+    return width if across and not any(loop == len(sizes) - 1 for _, loop in along) else 0
+
+
+def emit(
+    family: Family,
+    block: Block,
+    sizes: Sequence[int],
+    width: int,
+    outputs: Sequence[V],
+    begin: V,
+    end: V,
+    compute: Compute,
+) -> int:
+    """Writes the loops; gives the grid."""
+    pointers = [family.pointers[a] for a in block.args]
+    past = streams.alignment(family, block, width, sizes[-2] * sizes[-1], whole_lines=True)
+    write = partial(_loops, family, block, sizes, width, outputs, begin, end, compute)
+    return streams.either(family, pointers, outputs, past, write)
+
+
+def _loops(
+    family: Family,
+    block: Block,
+    sizes: Sequence[int],
+    width: int,
+    outputs: Sequence[V],
+    begin: V,
+    end: V,
+    compute: Compute,
+) -> int:
+    b, (*outer_sizes, rows, row) = family.b, sizes
+    high = max(PIECE // row // width, 1) * width
+    pieces = -(-rows // high)
+
+    def store(em: Emitter, outer: Sequence[Component], first: Index) -> None:
+        """All results are computed before the first is stored: they may lie in an operand's memory."""
+        found = [compute(em, [*outer, first, em.ix.number(k)]) for k in range(row)]
+        start = em.ix.flatten([*outer, first._replace(step=0), em.ix.number(0)], sizes)
+        for i, (value, pointer) in enumerate(zip(block.results, outputs, strict=True)):
+            dtype = value.dtype
+            raw = [em.s.to_memory(dtype, em.spread(lanes[i])) for lanes in found]
+            for j, part in enumerate(raw if em.width == 1 else mixed(family, raw, memory_type(dtype), em.width)):
+                place = em.ix.add(start, j * em.width)._replace(step=0 if em.width == 1 else 1)
+                memory.store(em.ix, pointer, dtype, place, [part], None, family.stream if em.width > 1 else 0)
+
+    def iteration(i: V, _: list[V]) -> list[V]:
+        em = family.at(1)
+        with em.scope():
+            *outer, piece = em.ix.split(Index(i, 0, 0, prod(outer_sizes) * pieces), [*outer_sizes, pieces])
+            top = em.ix.mul(piece, high)
+            bottom = em.ix.clamp(em.ix.add(top, high), 0, rows)
+            whole = em.ix.sub(bottom, em.ix.divmod(bottom, width)[1])
+
+            def several(first: V, _: list[V]) -> list[V]:
+                many = family.at(width)
+                with many.scope():
+                    store(many, outer, Index(first, 1, 0, rows, width))
+                return []
+
+            def single(first: V, _: list[V]) -> list[V]:
+                with em.scope():
+                    store(em, outer, Index(first, 0, 0, rows))
+                return []
+
+            b.loop(top.base, whole.base, width, [], several, "rows")
+            if rows % width:
+                b.loop(whole.base, bottom.base, 1, [], single, "rest")
+        return []
+
+    b.loop(begin, end, 1, [], iteration, "grid")
+    return prod(outer_sizes) * pieces
+
+
+def mixed(family: Family, vectors: Sequence[V], type: str, width: int) -> list[V]:
+    """Of vectors a, b, … the elements in the order a0 b0 … a1 b1 …, as so many vectors."""
+    count, found = len(vectors), []
+    for part in range(count):
+        wanted = [divmod(part * width + lane, count) for lane in range(width)]  # (lane, vector)
+        whole = vectors[0]
+        for number, vector in enumerate(vectors[1:], 1):
+            picks = [
+                (width + lane) if which == number else (lane if number == 1 else at)
+                for at, (lane, which) in enumerate(wanted)
+            ]
+            whole = memory.shuffle(family.b, whole, vector, picks, type)
+        found.append(whole)
+    return found

@@ -1,0 +1,92 @@
+"""Short rows made of arrays that lie across them: the values, whole vectors of rows, and when the schedule is taken."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from fused import Graph, Linked, case, check, evaluate, sample
+
+from ferrule.codegen.kernel import emit_kernel
+from ferrule.ir import Block, Tensor
+from ferrule.ir.types import DTYPES
+from ferrule.targets.cpu import host
+
+
+def last(g, x, order=(0, 2, 3, 1)):  # type: ignore[no-untyped-def]
+    return g("transpose", x, permutation=order)
+
+
+@pytest.mark.parametrize(
+    "dtypes",
+    [("f32", "f64", "i1"), ("bf16", "f16", "i32", "ui64"), ("i8", "ui8", "f8E4M3FN", "i16"), ("complex<f32>", "i4")],
+)
+def test_dtypes(dtypes: tuple[str, ...]) -> None:
+    types = [((c, n), d) for d in dtypes for c in (3, 4) for n in (200, 128)]
+    check([case(f"{t}", [t], lambda g, x: last(g, x, (1, 0))) for t in types])
+
+
+@pytest.mark.parametrize("channels", [2, 3, 5, 7, 8, 12, 15, 16])
+def test_channels_last(channels: int) -> None:
+    """Images whose rows of pixels fill vectors, leave a rest, and are too short."""
+    shapes = [(2, channels, 9, 16), (3, channels, 7, 11), (1, channels, 64, 130), (2, channels, 2, 3)]
+    check([case(f"{s}", [(s, "f32")], last) for s in shapes])
+
+
+def test_expressions() -> None:
+    """What is read across, with what is not, and what is the same in a row or in a column."""
+
+    def normalized(g, x, mean, scale):  # type: ignore[no-untyped-def]
+        wide = {"result": Tensor((2, 10, 33, 3), x.dtype), "broadcast_dimensions": (3,)}
+        centred = g("subtract", last(g, x), g("broadcast_in_dim", mean, **wide))
+        return g("multiply", centred, g("broadcast_in_dim", scale, **wide))
+
+    def residual(g, x, y):  # type: ignore[no-untyped-def]
+        return g("add", last(g, x), y)
+
+    def weighted(g, x, w):  # type: ignore[no-untyped-def]
+        wide = Tensor((2, 10, 33, 3), x.dtype)
+        return g("multiply", last(g, x), g("broadcast_in_dim", w, result=wide, broadcast_dimensions=(0, 1, 2)))
+
+    def two(g, x):  # type: ignore[no-untyped-def]
+        y = last(g, x)
+        return g("negate", y), g("convert", y, result=Tensor(y.shape, DTYPES["bf16"]))
+
+    def flipped(g, x):  # type: ignore[no-untyped-def]
+        return g("reverse", last(g, x), dimensions=(1, 3))
+
+    image = ((2, 3, 10, 33), "f32")
+    check(
+        [
+            case("normalized", [image, ((3,), "f32"), ((3,), "f32")], normalized),
+            case("residual", [image, ((2, 10, 33, 3), "f32")], residual),
+            case("weighted", [image, ((2, 10, 33), "f32")], weighted),
+            case("two", [image], two),
+            case("flipped", [image], flipped),
+        ]
+    )
+
+
+def columns(count: int, rows: int) -> Block:
+    g = Graph(Tensor((count, rows), DTYPES["f32"]))
+    return g.done(g("negate", g("transpose", g.args[0], permutation=(1, 0))))
+
+
+def test_rows_leave_as_whole_vectors() -> None:
+    text = emit_kernel(columns(3, 4096), "k", replace(host(), cache_bytes=1 << 30)).text
+    assert "shufflevector" in text
+    assert "masked" not in text  # no store or load with an address for each lane
+
+
+@pytest.mark.skipif(not host().triple.startswith("x86_64"), reason="stores past the cache are for x86")
+def test_past_the_cache() -> None:
+    block, small = columns(3, 4096), replace(host(), cache_bytes=4096)
+    kernel = emit_kernel(block, "k", small)
+    assert "!nontemporal" in kernel.text
+    x, memory = sample((3, 4096), "f32"), np.full(3 * 4096 + 64, 77, np.float32)
+    start = -memory.ctypes.data % 64 // 4
+    Linked([kernel], small).run(kernel, [x, memory[start:]], 3)
+    end = start + 3 * 4096
+    np.testing.assert_array_equal(memory[start:end].reshape(4096, 3), evaluate(block, [x])[0])
+    assert (memory[:start] == 77).all() and (memory[end:] == 77).all()
