@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
+#include <vector>
 
 #include "aligned_scratch.h"
 #include "thread_pool.h"
@@ -68,6 +69,48 @@ T* RadixSort(T* from, T* spare, int64_t n) {
   return from;
 }
 
+// A sorted row must be right in all bits, but random keys differ in their first ones already, nearly all: then
+// passes over these do, and a look at neighbours. How many digits of the first kBits each that takes:
+template <int kBits, class U>
+constexpr int kFirstDigits = ((sizeof(U) == 8 ? 32 : 22) + kBits - 1) / kBits;
+
+// Whether the first digits tell nearly all keys apart, by a sample that has no two alike. With some alike, as of 32-bit
+// floats, looking at neighbours costs more than the passes do.
+template <int kBits, class U, class Keys>
+bool FirstDigitsTell(int64_t n, Keys keys) {
+  constexpr int kSample = kBits == 8 ? 1024 : 512, kRest = 8 * sizeof(U) - kBits * kFirstDigits<kBits, U>;
+  U sample[kSample];
+  for (int i = 0; i < kSample; ++i) {
+    keys(n * i / kSample, 1, sample + i);
+    sample[i] >>= kRest;
+  }
+  std::sort(sample, sample + kSample);
+  return std::adjacent_find(sample, sample + kSample) == sample + kSample;
+}
+
+// Puts [begin, end) in order, which is sorted but for the last `rest` bits of its keys; `spare` is as large.
+template <class T>
+void SortWithin(T* items, T* spare, int64_t begin, int64_t end, int rest) {
+  constexpr int64_t kFar = 32;  // an item that is to move further than that is in a run to be sorted by itself
+  for (int64_t i = begin + 1; i < end; ++i) {
+    if (!(KeyOf(items[i]) < KeyOf(items[i - 1]))) continue;
+    const T item = items[i];
+    int64_t j = i;
+    do {
+      items[j] = items[j - 1];
+    } while (--j > begin && i - j < kFar && KeyOf(item) < KeyOf(items[j - 1]));
+    items[j] = item;
+    if (i - j < kFar) continue;
+    const auto run = KeyOf(item) >> rest;
+    int64_t first = j, last = i + 1;
+    while (first > begin && KeyOf(items[first - 1]) >> rest == run) --first;
+    while (last < end && KeyOf(items[last]) >> rest == run) ++last;
+    T* sorted = RadixSort<8>(items + first, spare + first, last - first);
+    if (sorted != items + first) std::copy(sorted, sorted + (last - first), items + first);
+    i = last - 1;
+  }
+}
+
 // By all threads. Each has a part of the row, counts its digits, and then moves its items to the places that follow
 // from everybody's counts. The first pass takes keys from `keys(begin, count, to)` and what goes with them from
 // `with(i)`, block by block, so that they are never written as they were. `a` and `b` are for n items each.
@@ -80,8 +123,10 @@ T* SpreadRadixSort(ThreadPool& pool, T* a, T* b, int64_t n, Keys keys, With with
   uint32_t* counts = scratch.Get<uint32_t>(parts * kBuckets);
   const T* from = nullptr;  // the operand itself
   T *to = a, *spare = b;
-  for (int d = 0; d < kDigits; ++d) {
-    const int shift = d * kBits;
+  constexpr int kFirst = kFirstDigits<kBits, U>, kRest = 8 * sizeof(U) - kBits * kFirst;
+  const bool quick = kFirst < kDigits && FirstDigitsTell<kBits, U>(n, keys);
+  for (int d = quick ? kDigits - kFirst : 0; d < kDigits; ++d) {
+    const int shift = quick ? kRest + (d - (kDigits - kFirst)) * kBits : d * kBits;
     const bool last = d == kDigits - 1;
     const auto each = [&](int64_t part, auto item) {
       const int64_t begin = n * part / parts, end = n * (part + 1) / parts;
@@ -123,6 +168,19 @@ T* SpreadRadixSort(ThreadPool& pool, T* a, T* b, int64_t n, Keys keys, With with
     });
     from = to;
     std::swap(to, spare);
+  }
+  if (quick) {
+    // A part begins where a run of keys with equal first digits does.
+    const auto border = [&](int64_t part) {
+      int64_t at = n * part / parts;
+      while (at > 0 && at < n && KeyOf(spare[at]) >> kRest == KeyOf(spare[at - 1]) >> kRest) ++at;
+      return at;
+    };
+    std::vector<int64_t> borders(static_cast<size_t>(parts + 1));
+    for (int64_t part = 0; part <= parts; ++part) borders[static_cast<size_t>(part)] = border(part);
+    pool.For(parts, 1, [&](int64_t first, int64_t end) {
+      SortWithin(spare, to, borders[static_cast<size_t>(first)], borders[static_cast<size_t>(end)], kRest);
+    });
   }
   return spare;
 }

@@ -380,6 +380,32 @@ def test_sort_of_values(dtype, shape, dim, others):
             assert got.tobytes() == np.take_along_axis(given, perm, dim).tobytes()
 
 
+@pytest.mark.parametrize("dtype", ["I", "L", "d"])
+@pytest.mark.parametrize("length", [100_003, 300_007])
+@pytest.mark.parametrize("run", [2, 20, 5000])
+def test_sort_of_keys_that_differ_early(dtype, length, run):
+    """Their last bits are not sorted by, but looked at: keys that have the first ones in common, few and many."""
+    x = RNG.integers(0, np.iinfo("I" if dtype == "I" else "L").max, length, dtype="I" if dtype == "I" else "L")
+    last = 8 if dtype == "I" else 31
+    for start in (0, length // 2 - run // 2, length - run):  # in the middle the parts of two threads meet
+        # A run at one place of the order: neighbours of its first key, some equal, far from each other in memory.
+        at = RNG.permutation(length)[:run]
+        first = np.sort(x)[min(start, length - 1)] >> np.asarray(last, x.dtype) << np.asarray(last, x.dtype)
+        x[at] = first + RNG.integers(0, min(1 << last, 3 * run), run).astype(x.dtype)
+    x = x & np.uint64(0x7FEFFFFFFFFFFFFF) if dtype == "d" else x
+    x = x.view(dtype)
+    payload = np.arange(length, dtype=np.int32)
+    for order in "lt", "gt":
+        at = dict(dimension=0, is_stable=True, key=0, order=order, total=dtype == "d")
+        values, index = call("sort", [x, payload], [(x.shape, dtype), (x.shape, np.int32)], at)
+        key = x.view("L") if dtype == "d" else x
+        perm = np.argsort(key if order == "lt" else ~key, kind="stable")
+        np.testing.assert_array_equal(index, perm)
+        assert values.tobytes() == x[perm].tobytes()
+        (values,) = call("sort", [x], [(x.shape, dtype)], at)
+        assert values.tobytes() == x[perm].tobytes()
+
+
 COMPARATOR = """
 define void @less(ptr %p, i64 %begin, i64 %end) {
   %q1 = getelementptr ptr, ptr %p, i64 1
