@@ -252,6 +252,36 @@ def argmax(g, x, dims):  # type: ignore[no-untyped-def]
     )
 
 
+def kron(g, a, b):  # type: ignore[no-untyped-def]
+    (m, n), (k, j) = a.shape, b.shape
+    wide = broadcast((m, k, n, j), (0, 2))(g, a), broadcast((m, k, n, j), (1, 3))(g, b)
+    return reshape(g, g("multiply", *wide), (m * k, n * j))
+
+
+def test_reshapes_at_the_end() -> None:
+    """Loops go over the dimensions that the reshape joins: nothing is divided to find them again."""
+
+    def repeated(g, x):  # type: ignore[no-untyped-def]
+        return reshape(g, broadcast((*x.shape, 3), (0, 1))(g, g("negate", x)), (x.shape[0], 3 * x.shape[1]))
+
+    def two(g, a, b):  # type: ignore[no-untyped-def]
+        """Of two results one has the joined shape already."""
+        joined = kron(g, a, b)
+        return joined, g("add", joined, broadcast(joined.shape, ())(g, g.const(1, F)))
+
+    cases = [
+        case("kron", [((3, 5), F), ((4, 30), F)], kron),
+        case("kron ones", [((1, 5), F), ((4, 1), F)], kron),
+        case("kron bf16", [((3, 2), "bf16"), ((2, 37), "bf16")], kron),
+        case("repeat", [((6, 11), F)], repeated),
+        case("kron and more", [((3, 5), F), ((4, 18), F)], two),
+        case("no elements", [((0, 5), F), ((4, 3), F)], kron),
+    ]
+    check(cases)
+    text = emit_kernel(case("", [((30, 30), F)] * 2, kron).block, "k", host()).text
+    assert "div <" not in text and "rem <" not in text
+
+
 def test_large() -> None:
     """Several registers side by side, with every kind of rest."""
     assert prod((130, 131)) >= LONG

@@ -20,7 +20,7 @@ from ferrule.codegen.runs import loops
 from ferrule.codegen.scalar import compute_type
 from ferrule.codegen.tiles import crossing, tiles
 from ferrule.errors import Internal
-from ferrule.ir import Block, Op
+from ferrule.ir import Block, Op, Value
 from ferrule.ops import OPS
 from ferrule.targets.machine import Machine
 
@@ -37,6 +37,7 @@ Body = Callable[[Emitter, Sequence[Component]], None]
 
 def emit(family: Family, block: Block, outputs: Sequence[V], begin: V, end: V, nanoseconds: float) -> tuple[int, int]:
     """Writes the loops; gives the grid and the grain. `nanoseconds` estimates the work of the whole grid."""
+    block = _unshaped(block)
     shape = block.results[0].shape
     if any(r.shape != shape for r in block.results):
         raise Internal("a kernel's results differ in shape", where=block.results[0].op and block.results[0].op.loc)
@@ -84,6 +85,25 @@ def emit(family: Family, block: Block, outputs: Sequence[V], begin: V, end: V, n
     with fetch_ahead.asking(family, fetch_ahead.distance(block.args) if light else 0):
         grid = streams.either(family, pointers, outputs, past, write_rows)
     return grid, grain(grid, nanoseconds)
+
+
+def _unshaped(block: Block) -> Block:
+    """The block without a reshape at its end, which leaves the elements where they are.
+
+    The loops go over the dimensions that it joins, not over the joined one, which would be divided into them again.
+    """
+
+    def before(value: Value) -> Value:
+        while value.op is not None and value.op.name == "reshape":
+            value = value.op.operands[0]
+        return value
+
+    ends = [before(v) for v in block.results]
+    if ends == block.results or len({v.shape for v in ends}) > 1:
+        return block
+    bare = Block()
+    bare.args, bare.ops, bare.results = block.args, block.ops, ends
+    return bare
 
 
 def grain(grid: int, nanoseconds: float) -> int:

@@ -13,7 +13,7 @@ from math import prod
 
 import numpy as np
 
-from ferrule.ir import Block, Op, Tensor, Value, rewrite
+from ferrule.ir import Block, Op, Tensor, Value, rewrite, tensor
 from ferrule.ir import types as t
 from ferrule.ops import OPS
 from ferrule.passes.draw import draw
@@ -22,9 +22,12 @@ from ferrule.targets.machine import Machine
 
 # Smaller results are cheaper as one kernel that selects per element.
 PARTS_FROM = 2048
+# A padding of a smaller array is filled as a whole before the array is written into it, not edge by edge.
+EDGES_FROM = 1 << 18
 # An array joined of more parts, or of expressions of more operations per element, is not selected from where it is
 # read: where its parts meet within a vector, all of them are computed.
 PIECES, SELECTED = 4, 16.0
+MOVES = frozenset({"slice", "transpose", "reverse", "concatenate", "pad"})
 VIEWS = frozenset({"slice", "reshape", "reverse", "broadcast_in_dim"})
 # A reduction is split when each of at most FEW results reduces over at least this many elements.
 SPLIT_FROM = 65536
@@ -65,10 +68,18 @@ def _selected(block: Block) -> Iterator[Op]:
             yield op
 
 
-def _same_place(reader: Op, joined: Op) -> bool:
-    """Does the reader need each element only for the same element of its result?"""
-    known = OPS.get(reader.name)
-    return known is not None and known.elementwise and reader.result.shape == joined.result.shape
+def _passed_on(value: Value, users: dict[Value, list[Op]], escaping: set[Value]) -> bool:
+    """Are all readers kernels that ask for each element once?"""
+    for reader in users.get(value, ()):
+        if reader.name == "reshape":
+            if reader.result in escaping or not _passed_on(reader.result, users, escaping):
+                return False
+            continue
+        known = OPS.get(reader.name)
+        pointwise = known is not None and known.elementwise and reader.result.shape == value.shape
+        if not pointwise and reader.name not in MOVES:
+            return False
+    return value in users
 
 
 def _indexes(reader: Op, joined: Op) -> bool:
@@ -138,7 +149,23 @@ def _pad(out: Block, op: Op, operands: list[Value]) -> Sequence[Value] | None:
         return None
     if any(n < 0 for n in (*low, *high)):
         return None
-    whole = out.add("broadcast_in_dim", [value], op.result.type, {"broadcast_dimensions": ()}, (), op.loc).result
+    size, inside = tensor(op.result).size, tensor(source).size
+
+    def fill(shape: Sequence[int]) -> Value:
+        type = Tensor(tuple(shape), source.dtype)
+        return out.add("broadcast_in_dim", [value], type, {"broadcast_dimensions": ()}, (), op.loc).result
+
+    if size < EDGES_FROM or size > 2 * inside:
+        return [_write(out, fill(op.result.shape), source, low, op)]
+    # Only the edges are filled: of the first dimension whole, of each other one where those before it have none.
+    whole = out.add("uninitialized", [], op.result.type, {}, (), op.loc).result
+    shape, at = list(op.result.shape), [0] * len(low)
+    for d, extent in enumerate(source.shape):
+        for begin, end in ((0, low[d]), (low[d] + extent, op.result.shape[d])):
+            if begin < end:
+                shape[d], at[d] = end - begin, begin
+                whole = _write(out, whole, fill(shape), at, op)
+        shape[d], at[d] = extent, low[d]
     return [_write(out, whole, source, low, op)]
 
 
