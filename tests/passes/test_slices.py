@@ -99,7 +99,9 @@ JOINED = {
     "places of a scatter": (lambda x: x.at[jnp.arange(6400) % 64, jnp.arange(6400) % 100].add(1.0), True),
     "rows by indices": (lambda x: x[:, None, :, None][jnp.arange(3000) % 64, 0], True),
     "a result": (lambda x: jnp.concatenate([x, x * 2]), True),
-    "of a sum": (lambda x: jnp.roll(x, 1, 1)[:, ::2].sum(0), True),
+    "moved": (lambda x: jnp.roll(x, (3, -3), (0, 1)).reshape(8, 8, 10, 10).transpose(0, 2, 1, 3), False),
+    "summed": (lambda x: (jnp.roll(x, 1, 1) * x)[:, ::2].sum(0), False),
+    "another shape": (lambda x: jnp.roll(x, 1, 1).reshape(6400), True),
     "costly parts": (lambda x: jnp.concatenate([jnp.tanh(x), jnp.exp(x)], 1) + 1, True),
 }
 

@@ -60,11 +60,7 @@ def _selected(block: Block) -> Iterator[Op]:
         readers = users.get(op.result, [])
         if readers and all(_indexes(u, op) for u in readers):
             yield op
-        elif (
-            readers
-            and all(_same_place(u, op) for u in readers)
-            and sum(_cost(v, users) for v in op.operands) <= SELECTED
-        ):
+        elif _passed_on(op.result, users, escaping) and sum(_cost(v, users) for v in op.operands) <= SELECTED:
             yield op
 
 
