@@ -17,6 +17,8 @@ namespace {
 
 constexpr int64_t kBlock = 256;         // elements that are compared with the bound before any is looked at
 constexpr int64_t kSpreadFrom = 16384;  // the shortest part of a row that is worth a thread
+constexpr int64_t kInserted = 16;       // so many are kept in order from the first element on
+constexpr int64_t kLook = 32;           // elements of a block that are then looked at together
 
 template <class U>
 class TopK : public Prepared {
@@ -44,7 +46,7 @@ class TopK : public Prepared {
         const char* from = static_cast<const char*>(operands[0]) + row * length_ * size;
         pool.For(parts, 1, [&](int64_t begin, int64_t end) {
           for (int64_t part = begin; part < end; ++part) {
-            const Candidate* items = Select(from, length_ * part / parts, length_ * (part + 1) / parts);
+            const Candidate* items = Best(from, length_ * part / parts, length_ * (part + 1) / parts);
             std::copy(items, items + k_, best + part * k_);
           }
         });
@@ -56,8 +58,8 @@ class TopK : public Prepared {
     }
     pool.For(rows_, std::max<int64_t>(1, 8192 / (length_ + 1)), [&](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row) {
-        Candidate* items = Select(static_cast<const char*>(operands[0]) + row * length_ * size, 0, length_);
-        std::sort(items, items + k_);
+        Candidate* items = Best(static_cast<const char*>(operands[0]) + row * length_ * size, 0, length_);
+        if (k_ > kInserted) std::sort(items, items + k_);
         write(row, items);
       }
     });
@@ -75,7 +77,47 @@ class TopK : public Prepared {
 
   bool Few(int64_t length) const { return k_ * 16 <= length; }
 
-  // The k smallest keys of a part of the row `from`, in any order, and their positions; valid until the next call.
+  // The k smallest keys of a part of the row `from` and their positions, in order if they are at most kInserted; valid
+  // until the next call.
+  Candidate* Best(const char* from, int64_t begin, int64_t end) const {
+    return k_ <= kInserted ? Insert(from, begin, end) : Select(from, begin, end);
+  }
+
+  Candidate* Insert(const char* from, int64_t begin, int64_t end) const {
+    static thread_local AlignedScratch scratch;
+    const int64_t size = SizeOf(type_);
+    U keys[kBlock];
+    Candidate* best = scratch.Get<Candidate>(k_);
+    int64_t found = 0;
+    const auto insert = [&](U key, int64_t position) {  // equal keys: the earlier position stays before
+      int64_t at = std::min(found, k_ - 1);
+      for (; at > 0 && key < best[at - 1].key; --at) best[at] = best[at - 1];
+      best[at] = {key, static_cast<int32_t>(position)};
+    };
+    const auto better = [&](int64_t first, int64_t last) {
+      const U bound = best[k_ - 1].key;
+      U any = 0;
+      for (int64_t j = first; j < last; ++j) any |= U(keys[j] < bound);
+      return any != 0;
+    };
+    for (int64_t i = begin; i < end; i += kBlock) {
+      const int64_t count = std::min(kBlock, end - i);
+      SortKeys(type_, from + i * size, 1, count, FloatOrder::kTotal, true, keys);
+      int64_t j = 0;
+      for (; j < count && found < k_; ++j, ++found) insert(keys[j], i + j);
+      if (!better(j, count)) continue;
+      for (; j < count; j += kLook) {
+        const int64_t last = std::min(j + kLook, count);
+        if (!better(j, last)) continue;
+        for (int64_t x = j; x < last; ++x) {
+          if (keys[x] < best[k_ - 1].key) insert(keys[x], i + x);
+        }
+      }
+    }
+    return best;
+  }
+
+  // As above, in any order.
   Candidate* Select(const char* from, int64_t begin, int64_t end) const {
     static thread_local AlignedScratch scratch;
     const int64_t size = SizeOf(type_);

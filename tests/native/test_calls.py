@@ -463,7 +463,8 @@ def test_sort_by_comparator(shape, dim):
 @pytest.mark.parametrize("dtype", ["f", "d", bf16, "i", "B"])
 @pytest.mark.parametrize(
     "shape,k",
-    [((3, 1000), 5), ((3, 1000), 500), ((2, 7), 7), ((2, 7), 0), ((100,), 1), ((3, 9000), 300), ((150001,), 10)],
+    [((3, 1000), 5), ((3, 1000), 500), ((2, 7), 7), ((2, 7), 0), ((100,), 1), ((3, 9000), 300), ((150001,), 10)]
+    + [((70, 290), 16), ((70, 290), 17), ((500, 9), 3)],
 )
 def test_topk(dtype, shape, k):
     x = with_specials(shape, dtype)
@@ -472,6 +473,17 @@ def test_topk(dtype, shape, k):
     perm = np.argsort(-(total_key(x) if floats else x.astype(np.int64)), axis=-1, kind="stable")[..., :k]
     np.testing.assert_array_equal(index, perm)
     assert values.tobytes() == np.take_along_axis(x, perm, -1).tobytes()
+
+
+@pytest.mark.parametrize("k", [1, 5, 16, 17])
+@pytest.mark.parametrize("rows", ["rising", "falling", "equal", "lowest"])
+def test_topk_of_rows_in_order(rows, k):
+    """Every element better than all before, none, equal ones, and those whose key is the largest there is."""
+    line = np.arange(700, dtype=np.uint32)
+    x = {"rising": line, "falling": line[::-1], "equal": line // 300 * 7, "lowest": line * 0}[rows]
+    x = np.ascontiguousarray(np.tile(x, (3, 1)))
+    _, index = call("topk", [x], [((3, k), np.uint32), ((3, k), np.int32)], {"k": k})
+    np.testing.assert_array_equal(index, np.argsort(-x.astype(np.int64), axis=-1, kind="stable")[:, :k])
 
 
 # --- fft --------------------------------------------------------------------------------------------------------
