@@ -102,6 +102,8 @@ class Blocked {
   static constexpr int64_t kSmallBytes = 16 << 10;
   // One of so many is not in the second-level cache.
   static constexpr int64_t kLargeBytes = 1 << 20;
+  // Rows of A of so many bytes may be fetched a tile ahead.
+  static constexpr int64_t kFetchedRow = 512;
   // One of so many is hardly in the last cache when it is used again.
   static constexpr int64_t kHugeBytes = 16 << 20;
   static constexpr int64_t kRows = 192, kColumns = 4096 / sizeof(T);
@@ -188,6 +190,9 @@ class Blocked {
     bool fetch = packed_ && (m >= 32 || s_.k * s_.n * static_cast<int64_t>(sizeof(T)) >= kHugeBytes);
     bool in_cache = s_.k * n * static_cast<int64_t>(sizeof(T)) <= kSmallBytes && s_.b_row <= 2 * n;
     bool b_in_place = !kComplex && !packed_ && b_direct_ && s_.b_col == 1 && (m <= 2 * mr || in_cache);
+    // A tile reads its rows of A side by side, which no hardware looks ahead for: short ones are fetched a tile before.
+    bool fetch_rows = a_in_place && s_.a_col == 1 && s_.a_row == s_.k && m > 4 * mr &&
+                      s_.k * static_cast<int64_t>(sizeof(T)) * kParts <= kFetchedRow;
     for (int64_t jc = 0; jc < n; jc += kColumns) {
       int64_t columns = std::min(kColumns, n - jc);
       for (int64_t pc = 0; pc < s_.k; pc += kDepth) {
@@ -224,6 +229,7 @@ class Blocked {
             for (int64_t i = 0; i < rows; i += mr) {
               T* to = d + (ic + i) * d_row + jc + j;
               if (i < whole) {
+                if (fetch_rows && j == 0) FetchRows(At(from, s_.a_type, (i + mr) * s_.a_row), mr * s_.a_row);
                 Tile(kStridedRows, panel, reinterpret_cast<const R*>(At(from, s_.a_type, i * s_.a_row)),
                      s_.a_row * kParts, s_.a_col * kParts, to, d_row, mr);
                 continue;
@@ -256,6 +262,11 @@ class Blocked {
       }
     }
     return epilogue_ && row >= 0;
+  }
+
+  // Asks for rows of A that lie close together.
+  static void FetchRows(const char* rows, int64_t elements) {
+    for (int64_t i = 0; i < elements * static_cast<int64_t>(sizeof(T)); i += 64) __builtin_prefetch(rows + i);
   }
 
   // The same for few rows: memory bounds it, so B is read once, where it lies.
