@@ -123,7 +123,7 @@ Result<std::unique_ptr<Prepared>> PrepareGemm(const CallDesc& call) {
   }
   Result<Accumulator> accumulator = AccumulatorFor(shape.a_type, shape.b_type, shape.d_type);
   FERRULE_RETURN_IF_ERROR(accumulator.status());
-  auto library = LibraryGemm(shape);
+  auto library = LibraryGemm(shape, call.sources.empty() ? OperandSource{} : call.sources[1]);
   if (library && epilogue) return std::unique_ptr<Prepared>(new ThenEpilogue(std::move(library), shape, epilogue));
   if (library) return library;
   return std::unique_ptr<Prepared>(new Gemm(shape, *accumulator, epilogue, call));

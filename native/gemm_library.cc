@@ -8,6 +8,7 @@
 
 #include "blas.h"
 #include "onednn.h"
+#include "packed.h"
 #include "program.h"
 
 namespace ferrule {
@@ -67,6 +68,16 @@ std::unique_ptr<Prepared> MakeBlas(const GemmShape& s) {
   return std::make_unique<BlasCall<T>>(s, gemm, a, b);
 }
 
+// oneDNN's own layout depends on the whole product and the number of threads.
+std::string KeyOf(const GemmShape& s, int threads) {
+  std::string key = "matmul";
+  for (int64_t part : {s.m, s.n, s.k, s.a_row, s.a_col, s.b_row, s.b_col, s.d_row, static_cast<int64_t>(s.a_type),
+                       static_cast<int64_t>(s.b_type), static_cast<int64_t>(s.d_type), static_cast<int64_t>(threads)}) {
+    key += ' ' + std::to_string(part);
+  }
+  return key;
+}
+
 bool Empty(const GemmShape& s) { return s.batch == 0 || s.m == 0 || s.n == 0 || s.k == 0; }
 
 }  // namespace
@@ -87,7 +98,7 @@ std::unique_ptr<Prepared> BlasGemmCall(const GemmShape& s) {
   }
 }
 
-std::unique_ptr<Prepared> OneDnnGemmCall(const GemmShape& s) {
+std::unique_ptr<Prepared> OneDnnGemmCall(const GemmShape& s, const OperandSource& right) {
   bool f32 = s.a_type == Element::kF32 && s.b_type == Element::kF32 && s.d_type == Element::kF32;
   bool bf16 = s.a_type == Element::kBF16 && s.b_type == Element::kBF16 &&
               (s.d_type == Element::kBF16 || s.d_type == Element::kF32);
@@ -95,7 +106,7 @@ std::unique_ptr<Prepared> OneDnnGemmCall(const GemmShape& s) {
       (s.a_type == Element::kS8 || s.a_type == Element::kU8) && s.b_type == Element::kS8 && s.d_type == Element::kS32;
   if (Empty(s) || !(f32 || bf16 || int8)) return nullptr;
   const OneDnn* dnnl = OneDnn::Get();
-  if (!dnnl) return nullptr;
+  if (!dnnl || (int8 && !dnnl->ExactBytes())) return nullptr;
   int threads = OneDnn::ThreadsFor(static_cast<double>(s.batch) * s.m * s.n * s.k);
   dnnl->UseThreads(threads);
   // Three dimensions only where there is a batch: the two-dimensional kernels are the better ones.
@@ -110,7 +121,8 @@ std::unique_ptr<Prepared> OneDnnGemmCall(const GemmShape& s) {
   auto a_layout = [&] { return layout(s.a_type, a, s.a_batch, s.a_row, s.a_col); };
   auto b_layout = [&] { return layout(s.b_type, b, s.b_batch, s.b_row, s.b_col); };
   auto d_layout = [&] { return layout(s.d_type, d, s.d_batch, s.d_row, 1); };
-  DnnlOwner a_md = a_layout(), b_md = b_layout(), d_md = d_layout();
+  bool kept = s.batch == 1 && right.kind != OperandSource::kComputed && PackedForms::Enabled();
+  DnnlOwner a_md = a_layout(), b_md = kept ? AnyDesc(*dnnl, s.b_type, b) : b_layout(), d_md = d_layout();
   if (!a_md || !b_md || !d_md) return nullptr;
   DnnlObject desc = nullptr;
   if (dnnl->matmul_primitive_desc_create(&desc, dnnl->engine, a_md.get(), b_md.get(), nullptr, d_md.get(),
@@ -120,21 +132,22 @@ std::unique_ptr<Prepared> OneDnnGemmCall(const GemmShape& s) {
   return DnnlCall(*dnnl, threads, DnnlOwner(desc, dnnl->primitive_desc_destroy),
                   {a_layout(), OneDnn::kSourceArg, OneDnn::kSourceMd},
                   {b_layout(), OneDnn::kWeightsArg, OneDnn::kWeightsMd},
-                  {d_layout(), OneDnn::kDestinationArg, OneDnn::kDestinationMd});
+                  {d_layout(), OneDnn::kDestinationArg, OneDnn::kDestinationMd},
+                  kept ? DnnlKept{right, KeyOf(s, threads)} : DnnlKept{});
 }
 
-std::unique_ptr<Prepared> LibraryGemm(const GemmShape& s) {
+std::unique_ptr<Prepared> LibraryGemm(const GemmShape& s, const OperandSource& right) {
   const char* text = std::getenv("FERRULE_GEMM");
   std::string wish = text ? text : "";
   if (wish == "own") return nullptr;
   if (wish == "blas") return BlasGemmCall(s);
-  if (wish == "onednn") return OneDnnGemmCall(s);
+  if (wish == "onednn") return OneDnnGemmCall(s, right);
   // Measured: Ferrule's own loops are faster than OpenBLAS everywhere and as fast as oneDNN for f32 (both within 15 %,
   // with no second set of threads). For bf16 and 8-bit integers oneDNN's instructions are worth 3 to 6 times.
   constexpr double kWorthACall = 32 * 32 * 32;
   bool narrow = s.a_type == Element::kBF16 || s.d_type == Element::kS32;
   double work = static_cast<double>(s.batch) * s.m * s.n * s.k;
-  return narrow && work >= kWorthACall && !ReadsBf16Once(s) ? OneDnnGemmCall(s) : nullptr;
+  return narrow && work >= kWorthACall && !ReadsBf16Once(s) ? OneDnnGemmCall(s, right) : nullptr;
 }
 
 }  // namespace ferrule

@@ -58,6 +58,7 @@ const OneDnn* Open(const std::string& path) {
   FERRULE_FIND(stream_destroy);
   FERRULE_FIND(stream_wait);
   FERRULE_FIND(engine_create);
+  FERRULE_FIND(get_effective_cpu_isa);
   FERRULE_FIND(primitive_attr_create);
   FERRULE_FIND(primitive_attr_destroy);
   FERRULE_FIND(primitive_attr_set_scratchpad_mode);

@@ -71,6 +71,7 @@ struct OneDnn {
                                                             const int64_t* dilations, const int64_t* pad_low,
                                                             const int64_t* pad_high, DnnlObject forward,
                                                             DnnlObject attributes);
+  int (*get_effective_cpu_isa)();
   void (*set_omp_threads)(int);
   OmpTeam team;
   DnnlObject engine = nullptr;
@@ -83,6 +84,12 @@ struct OneDnn {
   enum { kDiffSourceArg = 129, kDiffDestinationArg = 145, kDiffWeightsArg = 161 };
   enum { kSourceMd = 129, kDiffSourceMd, kWeightsMd, kDiffWeightsMd, kDestinationMd, kDiffDestinationMd };
   enum { kScratchpadMd = 136 };
+  // Whether products of 8-bit integers are exact: without VNNI's instructions oneDNN adds pairs of them in 16 bits,
+  // which overflow.
+  bool ExactBytes() const {
+    constexpr int kAvx2Vnni = 1 << 3, kAvx512Vnni = 1 << 6;
+    return (get_effective_cpu_isa() & (kAvx2Vnni | kAvx512Vnni)) != 0;
+  }
   // The number of a type; 0 when oneDNN does not have it.
   static int TypeOf(Element e);
 };
