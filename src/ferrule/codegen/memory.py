@@ -6,6 +6,7 @@ integers and narrow floats, else the LLVM type itself. A complex number is two s
 
 from __future__ import annotations
 
+from ferrule.codegen.dialect import GroupDialect
 from ferrule.codegen.index import Index, Indexer
 from ferrule.codegen.lanes import suffix
 from ferrule.codegen.llvm import Builder, V, vector
@@ -85,6 +86,9 @@ def load(ix: Indexer, pointer: V, dtype: DType, offset: Index, mask: V | None = 
         if count == 2:
             return [shuffle(b, raw, raw, [2 * lane + part for lane in order], type) for part in range(2)]
         return [raw if offset.step == 1 else shuffle(b, raw, raw, order, type)]
+    near = offset.step is not None and abs(offset.step) * count <= NEAR
+    if near and mask is None and width >= 4 and not isinstance(b.dialect, GroupDialect):
+        return [_every(ix, pointer, type, ix.add(ix.mul(offset, count), part), align) for part in range(count)]
     if mask is None and dtype.itemsize in (4, 8) and width >= 4 and b.picked < PICKED:
         b.picked += 1
         return [_pick(ix, pointer, type, ix.add(ix.mul(offset, count), part), align) for part in range(count)]
@@ -92,6 +96,31 @@ def load(ix: Indexer, pointer: V, dtype: DType, offset: Index, mask: V | None = 
     return [
         _gather(b, lanes, _addresses(ix, pointer, type, offset, count, part), align, flags) for part in range(count)
     ]
+
+
+# Up to this distance all that lies between a vector's elements is read with them.
+NEAR = 8
+
+
+def _every(ix: Indexer, pointer: V, type: str, offset: Index, align: int) -> V:
+    """Elements at an even, small distance, out of contiguous vectors that end with the last of them."""
+    b, width, step = ix.b, ix.width, offset.step
+    assert step is not None
+    span = (width - 1) * abs(step) + 1
+    first = ix.add(Index(offset.base, 0, 0, 1 << 62), (width - 1) * step if step < 0 else 0).base
+    start = b.offset(pointer, type, first)
+    starts = [min(number * width, span - width) for number in range(abs(step))]
+    parts = [b.load(vector(type, width), b.offset(start, type, V("i64", str(n))), align) for n in starts]
+    places = [lane * abs(step) for lane in range(width)][:: 1 if step > 0 else -1]
+    holder = [len(starts) - 1 if place >= starts[-1] else place // width for place in places]
+    whole = parts[0]
+    for number, part in enumerate(parts[1:], 1):
+        picks = [
+            width + place - starts[number] if held == number else (place if number == 1 and not held else lane)
+            for lane, (place, held) in enumerate(zip(places, holder, strict=True))
+        ]
+        whole = shuffle(b, whole, part, picks, type)
+    return whole
 
 
 # A gather instruction reads one lane after the other, on most processors more slowly than plain loads do. These are

@@ -1,0 +1,78 @@
+"""Vectors of elements at an even distance: every step, both directions, nothing read beside the array."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+
+import numpy as np
+import pytest
+from fused import Graph, Linked, case, check, evaluate, sample
+
+from ferrule.codegen.kernel import emit_kernel
+from ferrule.ir import Tensor
+from ferrule.ir.types import DTYPES
+from ferrule.targets.cpu import host
+
+
+def every(g, x, first, step, flip=False):  # type: ignore[no-untyped-def]
+    y = g("slice", x, start_indices=(first,), limit_indices=x.shape, strides=(step,))
+    return g("negate", g("reverse", y, dimensions=(0,)) if flip else y)
+
+
+@pytest.mark.parametrize(
+    "dtypes", [("f32", "f64", "i32"), ("bf16", "i8", "i16"), ("complex<f32>", "complex<f64>", "i64")]
+)
+def test_steps(dtypes: tuple[str, ...]) -> None:
+    check(
+        [
+            case(
+                f"{d} {first}::{step} {flip}", [((643,), d)], lambda g, x, f=first, s=step, r=flip: every(g, x, f, s, r)
+            )
+            for d in dtypes
+            for step in (2, 3, 5, 8, 9)
+            for first in (0, 1)
+            for flip in (False, True)
+        ]
+    )
+
+
+def test_columns() -> None:
+    def column(k):  # type: ignore[no-untyped-def]
+        return lambda g, x: g("negate", g("slice", x, start_indices=(0, k), limit_indices=(300, k + 1), strides=(1, 1)))
+
+    check(
+        [
+            case(f"{k} of {n}", [((300, n), d)], column(k))
+            for n in (2, 3, 7, 10)
+            for k in (0, n - 1)
+            for d in ("f32", "ui8")
+        ]
+    )
+
+
+@pytest.mark.parametrize("dtype", ["f32", "ui8", "f64"])
+@pytest.mark.parametrize("step", [2, 3, 4, 7, 8])
+@pytest.mark.parametrize("flip", [False, True])
+def test_nothing_beside_the_array_is_read(dtype: str, step: int, flip: bool) -> None:
+    """The array lies between two pages that nobody may read."""
+    size = DTYPES[dtype].itemsize
+    count = mmap.PAGESIZE // size
+    g = Graph(Tensor((count,), DTYPES[dtype]))
+    block = g.done(every(g, g.args[0], (count - 1) % step, step, flip))
+    pages = mmap.mmap(-1, 3 * mmap.PAGESIZE)
+    start = ctypes.addressof(ctypes.c_char.from_buffer(pages))
+    x = np.frombuffer(pages, sample((1,), dtype).dtype, count, mmap.PAGESIZE)
+    x[:] = sample((count,), dtype)
+    (want,) = evaluate(block, [x])
+    kernel = emit_kernel(block, "k", host())
+    linked, got = Linked([kernel], host()), np.zeros_like(want)
+    protect = ctypes.CDLL(None, use_errno=True).mprotect
+    try:
+        for page in (0, 2):
+            assert protect(ctypes.c_void_p(start + page * mmap.PAGESIZE), mmap.PAGESIZE, 0) == 0
+        linked.run(kernel, [x, got])
+    finally:
+        for page in (0, 2):
+            protect(ctypes.c_void_p(start + page * mmap.PAGESIZE), mmap.PAGESIZE, mmap.PROT_READ | mmap.PROT_WRITE)
+    np.testing.assert_array_equal(got, want)
