@@ -17,7 +17,7 @@ from ferrule.codegen.kernel import Kernel
 from ferrule.codegen.kernel_cache import kernel_cache
 from ferrule.debug import Trace
 from ferrule.errors import InvalidArgument, Unsupported
-from ferrule.ir import Function, Module, Tensor
+from ferrule.ir import Function, Module, Tensor, dismantle
 from ferrule.passes.allocate import allocate
 from ferrule.passes.assemble import Work, assemble
 from ferrule.passes.carries import drop_carries, late_carries
@@ -89,13 +89,16 @@ def compile_program(code: bytes, format: str = "mlir", options: bytes = b"", tar
 def compile_module(module: Module, settings: CompileOptions, trace: Trace, machine: Machine) -> Program:
     """The stages after reading."""
     module = trace.stage("legalize", lambda: legalize(module))
-    module = trace.stage("import", lambda: import_module(module, settings))
+    imported = trace.stage("import", lambda: import_module(module, settings))
+    for function in module.functions.values():
+        dismantle(function.body)
+    module = imported
     replicas, partitions = device_count(module, settings)
     if replicas * partitions > 1:
         free = settings.propagate_to_outputs
         module = trace.stage("partition", lambda: partition(module, replicas, partitions, free))
     main = module.main
-    graph = trace.stage("simplify", lambda: simplify(main.body))
+    graph = trace.stage("simplify", lambda: simplify(main.body, ours=True))
     graph = trace.stage("loop_products", lambda: loop_products(graph))
     graph = trace.stage("match", lambda: simplify(match(match_attention(graph, machine), machine), ours=True))
     if machine.grouped:
@@ -106,7 +109,9 @@ def compile_module(module: Module, settings: CompileOptions, trace: Trace, machi
     graph = trace.stage("count", lambda: count(graph))
     graph = trace.stage("control", lambda: flatten_control(graph, machine))
     graph = trace.stage("carries", lambda: drop_carries(graph))
-    graph = trace.stage("fuse", lambda: late_carries(fuse(graph, machine)))
+    fused = trace.stage("fuse", lambda: late_carries(fuse(graph, machine)))
+    dismantle(graph)
+    graph = fused
     program = describe(module, main, settings)
     if not machine.grouped:
         aliases = [p.alias for p in program.params]
@@ -116,6 +121,7 @@ def compile_module(module: Module, settings: CompileOptions, trace: Trace, machi
     work = trace.stage("assemble", lambda: assemble(graph, plan, machine, program, known))
     finish(program, graph, work, machine)
     trace.finish(program, work.kernels)
+    dismantle(graph)
     return program
 
 

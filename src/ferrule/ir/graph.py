@@ -116,7 +116,7 @@ class Op:
         self.name = name
         self.operands = list(operands)
         self.attrs = attrs or {}
-        self.regions = list(regions)
+        self.regions: Sequence[Block] = list(regions) if regions else ()
         self.loc = loc
         self.results = [Value(t, self, i) for i, t in enumerate(result_types)]
 
@@ -206,31 +206,52 @@ class Block:
 Rule = Callable[[Block, Op, list[Value]], Sequence[Value] | None]
 
 
-def rewrite(block: Block, rule: Rule, mapping: dict[Value, Value] | None = None, regions: bool = True) -> Block:
+def rewrite(
+    block: Block, rule: Rule, mapping: dict[Value, Value] | None = None, regions: bool = True, ours: bool = False
+) -> Block:
     """Returns a copy of `block` with each op put through `rule`; the one way in which passes change a graph.
 
     Nested regions are rewritten first (by the same rule) unless `regions` is False. `mapping` may bind outer values.
+    `ours` says that nobody else needs the block: its arguments, and the ops that stay, become the result's.
     """
     env: dict[Value, Value] = {} if mapping is None else mapping
-    out = Block(a.type for a in block.args)
-    env.update(zip(block.args, out.args, strict=True))
-    for op in block.ops:
+    out = Block(() if ours else (a.type for a in block.args))
+    ops = block.ops
+    if ours:
+        out.args, block.ops = block.args, []
+    else:
+        env.update(zip(block.args, out.args, strict=True))
+    for op in ops:
         operands = [env.get(v, v) for v in op.operands]
         inner = op.regions
         if inner:
             keep: Rule = lambda *_: None  # noqa: E731
-            inner = [rewrite(r, rule if regions else keep, env, regions) for r in inner]
-            probe = Op.__new__(Op)
+            inner = [rewrite(r, rule if regions else keep, env, regions, ours) for r in inner]
+            probe = op if ours else Op.__new__(Op)
             probe.name, probe.operands, probe.attrs, probe.loc = op.name, op.operands, op.attrs, op.loc
             probe.regions, probe.results = inner, op.results
         else:
             probe = op
         new = rule(out, probe, operands)
+        if new is None and ours:
+            op.operands = operands
+            out.ops.append(op)
+            continue
         if new is None:
             new = out.add(op.name, operands, [r.type for r in op.results], op.attrs, inner, op.loc).results
         env.update(zip(op.results, new, strict=True))
     out.results = [env.get(v, v) for v in block.results]
     return out
+
+
+def dismantle(block: Block) -> None:
+    """Takes a graph apart that nobody needs any more. Ops and values refer to each other, so that otherwise only the
+    garbage collector frees them: later, and in several times the time."""
+    for op in block.ops:
+        for region in op.regions:
+            dismantle(region)
+        op.operands, op.results = [], []
+    block.ops = []
 
 
 def inline(out: Block, block: Block, args: Sequence[Value], mapping: dict[Value, Value] | None = None) -> list[Value]:

@@ -54,7 +54,7 @@ def declared(op: Op, index: int = 0) -> Tensor:
     return kind
 
 
-def regions(op: Op, count: int) -> list[Block]:
+def regions(op: Op, count: int) -> Sequence[Block]:
     """The op's regions, whose number is fixed."""
     if len(op.regions) != count:
         reject(op, f"has {count} regions, got {len(op.regions)}")

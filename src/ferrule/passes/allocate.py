@@ -102,8 +102,8 @@ class _Allocator:
         return tick + 1
 
     @staticmethod
-    def _regions(op: Op) -> list[Block]:
-        return op.regions if op.name in ("while", "case", "if") else []
+    def _regions(op: Op) -> Sequence[Block]:
+        return op.regions if op.name in ("while", "case", "if") else ()
 
     def _uses(self, block: Block, loops: list[tuple[Block, int]]) -> None:
         """Last uses; `loops` are the enclosing nested blocks with the tick at which their op ends."""

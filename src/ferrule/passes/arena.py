@@ -7,7 +7,9 @@ them come before its writer anyway, as long as the arena does not grow by more t
 
 from __future__ import annotations
 
+from bisect import insort
 from dataclasses import dataclass
+from operator import attrgetter
 
 ALIGN = 64
 
@@ -49,17 +51,24 @@ class _Arena:
 
     def __init__(self) -> None:
         self.pieces: list[_Piece] = []  # by their first byte; they do not overlap
+        self.soonest = -1  # the first tick after which a piece is of no use
         self.high = 0
 
     def take(self, need: Need, limit: int | None) -> int:
         """`limit`: the bytes within which independent ops are kept apart; None: not at all."""
         size = -(-need.size // ALIGN) * ALIGN
+        if limit is None and self.soonest < need.begin:
+            self.pieces = [piece for piece in self.pieces if piece.last >= need.begin]
+            self.soonest = min((piece.last for piece in self.pieces), default=need.end)
         at = self._fit(size, need.begin, None if limit is None else need.ended)
         if limit is not None and at + size > max(limit, self.high):
             at = self._fit(size, need.begin, None)
         self.high = max(self.high, at + size)
-        if size:
-            self._put(at, at + size, need, limit is not None)
+        if size and limit is None:
+            self.soonest = min(self.soonest, need.end)
+            insort(self.pieces, _Piece(at, at + size, need.end, 0), key=attrgetter("begin"))
+        elif size:
+            self._put(at, at + size, need)
         return at
 
     def _fit(self, size: int, tick: int, ended: int | None) -> int:
@@ -71,16 +80,15 @@ class _Arena:
             gap = piece.begin - at
             if gap >= size and (best_gap is None or gap < best_gap):
                 best, best_gap = at, gap
-            at = max(at, piece.end)
+            at = piece.end
         return at if best < 0 else best
 
-    def _put(self, begin: int, end: int, need: Need, remember: bool) -> None:
+    def _put(self, begin: int, end: int, need: Need) -> None:
         """Whoever may write over the new piece comes after those who touched what was there before."""
         below, above, touched_by = list[_Piece](), list[_Piece](), need.touched_by
         for piece in self.pieces:
             if piece.end <= begin or piece.begin >= end:
-                if remember or piece.last >= need.begin:
-                    (below if piece.end <= begin else above).append(piece)
+                (below if piece.end <= begin else above).append(piece)
                 continue
             if piece.begin < begin:
                 below.append(_Piece(piece.begin, begin, piece.last, piece.touched_by))

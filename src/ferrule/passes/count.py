@@ -17,7 +17,7 @@ def count(block: Block) -> Block:
     """Returns the block, its loops marked where that is possible."""
     for op in block.walk():
         if op.name == "while" and (trips := trips_of(op)) is not None:
-            op.attrs["trips"] = trips
+            op.attrs = {**op.attrs, "trips": trips}
     return block
 
 

@@ -229,7 +229,7 @@ class _Fuser:
             self.closed.add(op)
         elif op.results and self._joins_pointwise(op):
             # The kernels that read this value at the same index can write it as well: one pass over memory less.
-            for home in self._homes_of(op):
+            for home in sorted(self._homes_of(op), key=self.position.__getitem__):  # sets have no order of their own
                 if home is not self._find(op):
                     self._merge(frozenset({home, self._find(op)}))
 
@@ -509,7 +509,7 @@ def _targets(update: Op) -> int:
 
 
 def _inputs(op: Op) -> list[Value]:
-    return [*op.operands, *(v for r in op.regions for v in r.free())]
+    return [*op.operands, *(v for r in op.regions for v in r.free())] if op.regions else op.operands
 
 
 def _fusion(out: Block, group: Sequence[Value], leaves: Sequence[Value], op: Op, operands: Sequence[Value] = ()) -> Op:

@@ -14,5 +14,7 @@ from ferrule.passes.products_before import cut_products, products_before
 
 def loop_products(block: Block) -> Block:
     """Returns the block with the products of its loops where they cost least."""
+    if not block.holds("while"):
+        return block
     # A product that is only added up would otherwise be computed before the loop, of all iterations apart.
     return cut_first(products_before(products_after(cut_products(block))))

@@ -53,7 +53,7 @@ def match(block: Block, machine: Machine | None = None) -> Block:
                 return [product]
         return MATCHERS[op.name](out, op, operands) if op.name in MATCHERS else None
 
-    return rewrite(block, rule)
+    return rewrite(block, rule, ours=True)
 
 
 def matcher(*names: str) -> Callable[[Matcher], Matcher]:

@@ -52,7 +52,7 @@ def match_attention(block: Block, machine: Machine) -> Block:
             return [slopes[gradient][[part.op for part in gradient.parts].index(op)]]
         return None
 
-    return rewrite(block, rule, env)
+    return rewrite(block, rule, env, ours=True)
 
 
 # Stands for the program's results among the readers of a value.

@@ -36,7 +36,11 @@ def simplify(block: Block, rounds: int = 8, ours: bool = False) -> Block:
     frozen: dict[int, tuple[Any, Any]] = {}
     for _ in range(rounds):
         sweep = _Sweep(ours, frozen)
-        block = eliminate_dead_code(rewrite(block, sweep.rule))
+        block = eliminate_dead_code(rewrite(block, sweep.rule, ours=ours))
+        kept = set(block.walk())
+        for op in sweep.passed:
+            if op not in kept:  # only the garbage collector frees what refers to itself
+                op.operands, op.results = [], []
         if not sweep.again:
             break
         ours = True
@@ -79,6 +83,7 @@ class _Sweep:
     def __init__(self, ours: bool, frozen: dict[int, tuple[Any, Any]]) -> None:
         self.ours, self.frozen = ours, frozen
         self.again = False  # is there something new that the rules have not seen?
+        self.passed: list[Op] = []  # ops that nobody else holds
         self.seen: dict[Block, dict[Any, list[Value]]] = {}
 
     def rule(self, out: Block, op: Op, operands: list[Value]) -> Sequence[Value] | None:
@@ -94,6 +99,8 @@ class _Sweep:
         return [_nothing(out, r, op) if _is_empty(r) else v for r, v in zip(op.results, new, strict=True)]
 
     def _rule(self, out: Block, op: Op, operands: list[Value], ours: bool) -> Sequence[Value] | None:
+        if ours:
+            self.passed.append(op)
         if op.name == "while":
             return self._invariant_carries(out, op, operands)
         if op.name in ("case", "if"):
@@ -110,7 +117,7 @@ class _Sweep:
         table = self.seen.setdefault(out, {})
         if (known := table.get(key)) is not None:
             return known
-        if ours and not op.regions:
+        if ours:
             op.operands = operands
             out.ops.append(op)
             table[key] = op.results

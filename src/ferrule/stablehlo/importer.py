@@ -247,7 +247,7 @@ class _Importer:
                 result = [r.type for r in op.results]
                 return out.add(f"ferrule.{target}", operands, result, {"sharding": place}, loc=op.loc).results
             if (device := only_device(op, self.module.meshes)) is not None:
-                op.attrs["only_device"] = device
+                op.attrs = {**op.attrs, "only_device": device}
         if target in _HINTS and types == [r.type for r in op.results]:
             return self.identity(op, out, env, caller)
         if "operand_layouts" in op.attrs or "result_layouts" in op.attrs:

@@ -8,6 +8,7 @@ ops that replaced them. Dynamic and quantized programs never come here: `read` h
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -77,7 +78,12 @@ def _well_typed(op: Op) -> bool:
         return False
 
 
-# What became of old spellings. Each changes the op in place and may return ops to put before it.
+# What became of old spellings. Each changes the op in place, but not its attributes, which it shares with others, and
+# may return ops to put before it.
+
+
+def _without(attrs: dict[str, Any], name: str) -> dict[str, Any]:
+    return {k: v for k, v in attrs.items() if k != name}
 
 
 def _dot(op: Op) -> None:
@@ -85,13 +91,13 @@ def _dot(op: Op) -> None:
     if not left.rank or not right.rank:
         raise InvalidArgument("dot of a scalar", where=op.loc)
     op.name = "dot_general"
-    op.attrs["dot_dimension_numbers"] = DotDims((), (), (left.rank - 1,), (0,))
+    op.attrs = {**op.attrs, "dot_dimension_numbers": DotDims((), (), (left.rank - 1,), (0,))}
 
 
 def _broadcast(op: Op) -> None:
-    sizes = op.attrs.pop("broadcast_sizes")
+    sizes, dims = len(op.attrs["broadcast_sizes"]), len(op.result.shape)
     op.name = "broadcast_in_dim"
-    op.attrs["broadcast_dimensions"] = tuple(range(len(sizes), len(op.result.shape)))
+    op.attrs = {**_without(op.attrs, "broadcast_sizes"), "broadcast_dimensions": tuple(range(sizes, dims))}
 
 
 def _create_token(op: Op) -> None:
@@ -100,7 +106,7 @@ def _create_token(op: Op) -> None:
 
 def _sort(op: Op) -> None:
     if op.attrs["dimension"] < 0:
-        op.attrs["dimension"] += len(op.operands[0].shape)
+        op.attrs = {**op.attrs, "dimension": op.attrs["dimension"] + len(op.operands[0].shape)}
 
 
 def _dimension_size(op: Op) -> None:
@@ -113,7 +119,7 @@ def _dimension_size(op: Op) -> None:
 
 def _einsum(op: Op) -> Sequence[Op]:
     """A product of two tensors by letters, as in NumPy: dot_general, and a transpose if the order differs."""
-    config = op.attrs.pop("einsum_config").replace(" ", "")
+    config = op.attrs["einsum_config"].replace(" ", "")
     left, right = (tensor(v) for v in op.operands)
     inputs, _, out = config.partition("->")
     a, _, b = inputs.partition(",")
@@ -127,7 +133,7 @@ def _einsum(op: Op) -> Sequence[Op]:
         raise Unsupported(f"einsum {config!r} is not supported", where=op.loc, why="it sums over a single operand")
     dims = DotDims(*(tuple(s.index(c) for c in group) for group in (batch, summed) for s in (a, b)))
     sizes = dict(zip(a + b, left.shape + right.shape, strict=True))
-    attrs = {**op.attrs, "dot_dimension_numbers": dims}
+    attrs = {**_without(op.attrs, "einsum_config"), "dot_dimension_numbers": dims}
     if order == list(out):
         op.name, op.attrs = "dot_general", attrs
         return ()

@@ -278,13 +278,14 @@ class _Reader:
                     index, at = long_varint(data, at)
                 self.at = at
                 attrs = name.cache.get(index)
-                attrs = dict(self._properties(name, index) if attrs is None else attrs)
+                if attrs is None:
+                    attrs = self._properties(name, index)
             elif name.properties:
                 malformed(at, f"{name.name} has no properties")
             else:
                 attrs = {}
             if extra is not None:
-                attrs.update(extra)
+                attrs = {**attrs, **extra}
 
             op = Op.__new__(Op)
             op.name, op.attrs, op.loc = name.name, attrs, loc
