@@ -290,7 +290,8 @@ class Emitter:
         with self.scope():
             family.mask = mask
             if outer is not None:
-                family.mask, wider = outer, family.at(split(mask.type)[1])._mask()
+                family.mask = outer  # before it is asked for: its lanes are to stay out
+                wider = family.at(split(mask.type)[1])._mask()
                 assert wider is not None
                 family.mask = self.b.binary("and", wider, mask)
             try:
