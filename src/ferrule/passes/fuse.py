@@ -57,6 +57,9 @@ UPDATES = frozenset({"dynamic_update_slice", "scatter"})
 BOUNDARY = frozenset(
     {"while", "case", "if", "library", "constant", "uninitialized", "after_all", "create_token", "optimization_barrier"}
 )
+# Layers of slices, paddings and joined arrays ask through each other for elements at ever more indices: what is not
+# cheap and is asked for through more paths than these is written to memory.
+PATHS = 8
 # Results that one kernel may have, and kernels looked at in search of a cycle before a merge is given up.
 MERGE = 16
 SEARCH = 300
@@ -108,6 +111,8 @@ class _Fuser:
         self.members: dict[Op, list[Op]] = {}  # kernel → its root ops
         self.homes: dict[Op, frozenset[Op]] = {}  # fused op → root ops of the kernels that compute it
         self.pointwise: dict[Op, bool] = {}  # is each element computed at the index of its kernel's result?
+        self.asked: dict[Op, frozenset[int]] = {}  # fused op → at which indices its element is computed in one kernel
+        self.numbers: dict[tuple[Op, int, int], int] = {}  # those indices: through which op, which operand, from which
         self.closed: set[Op] = set()  # kernels that are no plain loops: nothing may be merged into them
 
     def run(self) -> Block:
@@ -185,12 +190,30 @@ class _Fuser:
                 self._make_root(op)
                 return
             self.closed.update(homes)
-        elif len(homes) > 1 and cost > RECOMPUTE:
+        elif cost > RECOMPUTE and (len(homes) > 1 or (not pointwise and len(self._asked_for(op)) > PATHS)):
             if not (pointwise and self._merge(homes)):
                 self._make_root(op)
                 return
             homes = self._homes_of(op)
         self.homes[op], self.pointwise[op] = homes, pointwise
+        self.asked[op] = self._asked_for(op)
+
+    def _asked_for(self, op: Op) -> frozenset[int]:
+        """At which indices its kernel wants an element of the op, as numbers, PATHS and one of them at most.
+
+        What reads it element by element asks at its own indices, anything else through a new path for each of its own.
+        """
+        found: set[int] = set()
+        for result in op.results:
+            for user in self.users.get(result, ()):
+                known = frozenset({0}) if user in self.parent else self.asked.get(user, frozenset({0}))
+                if not OPS[user.name].elementwise:
+                    ways = [i for i, v in enumerate(user.operands) if v is result]
+                    known = frozenset(
+                        self.numbers.setdefault((user, i, n), len(self.numbers) + 1) for i in ways for n in known
+                    )
+                found |= known
+        return frozenset(sorted(found)[: PATHS + 1])
 
     def _fits_rows(self, op: Op, homes: frozenset[Op], machine: Machine) -> bool:
         """Has the op one value for each row of the one kernel that reads it, where it is read for whole rows?"""
