@@ -98,7 +98,7 @@ def _group(loop: Op, members: set[Value]) -> _Group | None:
     in_cond = {v for op in cond.ops for v in (*op.operands, *(f for r in op.regions for f in r.free()))}
     if not carries or any(cond.args[i] in in_cond or cond.args[i] in cond.results for i in carries):
         return None
-    axis, count, runs = -1, 0, set[tuple[int, int]]()
+    axis, count, runs, taken = -1, 0, set[tuple[int, int]](), set[tuple[int, int]]()
     for op in body.ops:
         if any(v in members for region in op.regions for v in region.free()):
             return None
@@ -113,7 +113,7 @@ def _group(loop: Op, members: set[Value]) -> _Group | None:
             if len(short) != 1 or any(s != 1 for s in op.attrs["strides"]) or begin == end:
                 return None
             (found,) = short
-            runs.add((begin[found], end[found]))
+            taken.add((begin[found], end[found]))
         elif any(v in members for v in op.operands):
             if not (_elementwise(op) and op.result in members):
                 return None
@@ -127,9 +127,10 @@ def _group(loop: Op, members: set[Value]) -> _Group | None:
     shape = next(iter(members)).shape
     if axis < 0 or 0 in shape:
         return None
-    # What is put together and what is taken apart are the same parts: an array that is shifted, say, stays whole.
-    places = sorted({0, shape[axis], *(place for run in runs for place in run)})
-    if not runs <= set(pairwise(places)):
+    # What is put together is taken apart at the same places, and perhaps at more: an array that is shifted, say, stays
+    # whole.
+    places = sorted({0, shape[axis], *(place for run in runs | taken for place in run)})
+    if not taken <= set(pairwise(places)):
         return None
     if not 3 <= len(places) <= PARTS + 1 or count * len(places) > OPS_IN_ALL:
         return None
@@ -233,8 +234,12 @@ class _Body:
 
     def piece(self, op: Op, k: int) -> Value:
         """Part k of a concatenation."""
-        value = op.operands[k]
-        return _cut(self.out, self.group.axis, self.env.get(value, value), 0, value.shape[self.group.axis], op.loc)
+        (begin, end), axis = self.group.parts[k], self.group.axis
+        for value in op.operands:
+            if begin < value.shape[axis]:
+                break
+            begin, end = begin - value.shape[axis], end - value.shape[axis]
+        return _cut(self.out, axis, self.env.get(value, value), begin, end, op.loc)
 
     def sliced(self, op: Op) -> Value:
         k = self.group.cuts.index(op.attrs["start_indices"][self.group.axis])
