@@ -90,3 +90,37 @@ def test_past_the_cache() -> None:
     end = start + 3 * 4096
     np.testing.assert_array_equal(memory[start:end].reshape(4096, 3), evaluate(block, [x])[0])
     assert (memory[:start] == 77).all() and (memory[end:] == 77).all()
+
+
+def test_rows_of_joined_parts() -> None:
+    """Each place in a row has an expression of its own; parts of several places."""
+
+    def stack(*build):  # type: ignore[no-untyped-def]
+        def rows(g, x, y):  # type: ignore[no-untyped-def]
+            wide = {"result": Tensor((*x.shape, 1), x.dtype), "broadcast_dimensions": tuple(range(len(x.shape)))}
+            return g("concatenate", *(g("broadcast_in_dim", b(g, x, y), **wide) for b in build), dimension=len(x.shape))
+
+        return rows
+
+    def sines(g, x, y):  # type: ignore[no-untyped-def]
+        return g("sine", x)
+
+    def sums(g, x, y):  # type: ignore[no-untyped-def]
+        return g("add", x, y)
+
+    def first(g, x, y):  # type: ignore[no-untyped-def]
+        return x
+
+    def pairs(g, x, y):  # type: ignore[no-untyped-def]
+        return g("concatenate", x, g("negate", y), x, dimension=1)
+
+    flat, odd = ((700,), "f32"), ((9, 77), "f32")
+    check(
+        [
+            case("2", [flat, flat], stack(first, sums)),
+            case("3", [odd, odd], stack(sines, first, sums), tolerance=1e-6),
+            case("5", [((640,), "bf16"), ((640,), "bf16")], stack(first, sums, first, first, sums)),
+            case("pairs", [((300, 2), "f32"), ((300, 3), "f32")], pairs),
+            case("12 of bytes", [((300, 4), "ui8"), ((300, 4), "ui8")], pairs),
+        ]
+    )

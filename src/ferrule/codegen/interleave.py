@@ -26,6 +26,11 @@ from ferrule.ops import OPS
 PIECE = 8192
 # The vectors of longer rows, and what they are mixed from, do not stay in registers.
 LONGEST = 15
+# Rows so short are better mixed than written one by one, even where nothing lies across them.
+SHORT = 4
+# Operations per element up to which the places of a row are written out one by one, when each has an expression of its
+# own.
+JOINED = 400.0
 
 Compute = Callable[[Emitter, Sequence[Component]], list[Lanes]]
 
@@ -34,7 +39,10 @@ def lanes_along_rows(family: Family, block: Block, along: Sequence[tuple[Value, 
     """How many rows make a vector, if the kernel is one for this schedule; else 0."""
     if family.machine.grouped or len(sizes) < 2 or not 1 < sizes[-1] <= LONGEST:
         return 0
-    if sum(OPS[op.name].flops for op in block.ops) > CHEAP or any(op.regions for op in block.ops):
+    joined = any(op.name == "concatenate" for op in block.ops)  # each place in a row asks for its own part only
+    if sum(OPS[op.name].flops for op in block.ops) > (JOINED if joined else CHEAP):
+        return 0
+    if any(op.regions for op in block.ops):
         return 0
     types = [tensor(v).dtype for v in (*block.args, *(r for op in block.ops for r in op.results)) if v.shape]
     if any(t.is_complex or (t.bits < 8 and t.kind != "bool") for t in types):
@@ -42,6 +50,8 @@ def lanes_along_rows(family: Family, block: Block, along: Sequence[tuple[Value, 
     width = family.machine.vector_bytes * 8 // max(8, *(bits_of(compute_type(t)) for t in types))
     if sizes[-2] < 2 * width:
         return 0
+    if sizes[-1] <= SHORT or joined:
+        return width
     total = prod(sizes)
     across = [v for v, loop in along if loop == len(sizes) - 2 and 4 * tensor(v).size >= total]
     return width if across and not any(loop == len(sizes) - 1 for _, loop in along) else 0

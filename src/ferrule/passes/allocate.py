@@ -60,6 +60,11 @@ def viewed(value: Value) -> Value:
     return value
 
 
+def _alone(op: Op, value: Value) -> bool:
+    """Does the op read the memory of this operand as nothing else?"""
+    return sum(viewed(v) is viewed(value) for v in op.operands) == 1
+
+
 class _Allocator:
     def __init__(self, block: Block, aliases: Sequence[int], apart: bool) -> None:
         self.block, self.apart = block, apart
@@ -178,6 +183,8 @@ class _Allocator:
                     break
                 if op.name != "reshape" and self.last_use[previous] > self.clock[op][0]:
                     break
+                if op.attrs.get("update") and not _alone(op, previous):
+                    break
                 value = previous
 
     def _is_free(self, target: Storage, owner: Value | None, op: Op, value: Value) -> bool:
@@ -235,8 +242,7 @@ class _Allocator:
                 source = op.operands[i]
                 old = self.home[source]
                 if storage is None:
-                    alone = sum(viewed(v) is viewed(source) for v in op.operands) == 1
-                    dies = alone and self.last_use[source] <= begin
+                    dies = _alone(op, source) and self.last_use[source] <= begin
                     storage = old if dies and self._is_private(old, source, begin, self.depth_of_op[op]) else None
                 if storage is None:
                     storage = self._storage(ARENA, result, begin)

@@ -13,6 +13,7 @@ from math import prod
 
 import numpy as np
 
+from ferrule.codegen.interleave import LONGEST
 from ferrule.ir import Block, Op, Tensor, Value, rewrite, tensor
 from ferrule.ir import types as t
 from ferrule.ops import OPS
@@ -106,7 +107,8 @@ def _rule(
         return None
     match op.name:
         case "concatenate":
-            return _concatenate(out, op, operands)
+            short = machine is not None and not machine.grouped and _short_rows(op)
+            return None if short else _concatenate(out, op, operands)
         case "pad":
             return _pad(out, op, operands)
         case "reduce":
@@ -124,6 +126,14 @@ def _starts(out: Block, at: Sequence[int], op: Op) -> list[Value]:
 
 def _write(out: Block, whole: Value, part: Value, at: Sequence[int], op: Op) -> Value:
     return out.add("dynamic_update_slice", [whole, part, *_starts(out, at, op)], whole.type, {}, (), op.loc).result
+
+
+def _short_rows(op: Op) -> bool:
+    """Is each row of the result shorter than a vector, so that one kernel mixes the parts (codegen/interleave.py)?"""
+    shape, dtype = op.result.shape, op.result.dtype
+    row = prod(shape[op.attrs["dimension"] :])
+    many = op.result.type.size // max(1, row) >= PARTS_FROM // LONGEST  # type: ignore[union-attr]
+    return row <= LONGEST and many and not dtype.is_complex and dtype.bits >= 8
 
 
 def _concatenate(out: Block, op: Op, operands: list[Value]) -> Sequence[Value] | None:
