@@ -317,3 +317,15 @@ def test_running_totals_are_kernels_of_their_own(name):
     totals = [k for k in kernels(block) if any(o.name == "reduce_window" for o in k.regions[0].ops)]
     assert totals
     assert all(v.op.name == "reduce_window" for k in totals for v in k.regions[0].results)
+
+
+def test_layers_of_interleaved_arrays_are_written():
+    """In one kernel each vector would compute all layers below it, for both of what is interleaved."""
+
+    def size(block):
+        return sum(1 + sum(size(r) for r in op.regions) for op in block.ops)
+
+    block = simplify(graph(lambda x: jax.lax.associative_scan(jnp.add, x), normal(10_000)))
+    kernels = [o for o in fuse(expand(block, host()), host()).ops if o.name == "fusion"]
+    assert len(kernels) > 13  # more than one for each of the halvings
+    assert max(size(k.regions[0]) for k in kernels) < 20

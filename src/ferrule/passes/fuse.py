@@ -34,6 +34,8 @@ from ferrule.targets.machine import Machine
 RECOMPUTE = 16.0
 # Up to this cost a value is recomputed even where each element is read many times (through a broadcast).
 LIGHT = 2.0
+# Parts of joined arrays up to this cost are not written to memory first: where they meet in a vector, all are computed.
+JOINED = 8.0
 # What the write of a tensor costs, in reads of one: the cache reads a line before it writes it.
 WRITE = 1.5
 # No kernel grows past this cost per element, so that the code stays small and compile time linear.
@@ -403,8 +405,9 @@ class _Fuser:
             return LIMIT if value is user.operands[_targets(user)] else 1
         if user.name == "gather" and value is user.operands[0]:
             return LIMIT
-        if user.name in ("concatenate", "pad") and value.shape:
-            return 1
+        if user.name in ("concatenate", "pad") and value.shape and self.cost[value] <= JOINED:
+            if not any(user.attrs.get("interior_padding", ())):  # in every vector there is something of all parts
+                return 1
         reads = value.shape[-1] if user.name == "gather" and value.shape else 1
         return reads * _size(user.results[0]) / max(1, _size(value))
 
