@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+import jax.numpy as jnp
 import numpy as np
 from harness import torch
 from harness.case import Case, Gradient, normal
@@ -82,6 +83,14 @@ def transposed_weights(args):
 
 def cases() -> list[Case]:
     found = [
+        Case(
+            "convolve of 100 K with 32 taps",
+            jnp.convolve,
+            lambda: (normal(100_000), normal(32, seed=1, scale=0.2)),
+            torch=lambda x, w: torch.conv1d(x[None, None], w.flip(0)[None, None], padding=31)[0, 0],
+            flops=2.0 * 100_000 * 32,
+            bytes=8e5,
+        ),
         shape("ResNet-50 7×7/2, 224² × 3 to 64", (1, 224, 224, 3), (7, 7, 3, 64), 2),
         shape("ResNet-50 1×1, 56² × 64 to 64", (1, 56, 56, 64), (1, 1, 64, 64)),
         shape("ResNet-50 3×3, 56² × 64", (1, 56, 56, 64), (3, 3, 64, 64)),

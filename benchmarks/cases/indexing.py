@@ -20,6 +20,14 @@ def scatter_torch(table, ids, rows):
     return torch.index_add(table, 0, ids, rows)
 
 
+def rotated(image):
+    """By 0.3 rad about its centre, linearly interpolated; what lies outside is zero."""
+    n = image.shape[0]
+    i, j = jnp.mgrid[:n, :n] - n / 2
+    c, s = float(np.cos(0.3)), float(np.sin(0.3))
+    return jax.scipy.ndimage.map_coordinates(image, [c * i - s * j + n / 2, s * i + c * j + n / 2], 1)
+
+
 def cases() -> list[Case]:
     def table():
         return normal(VOCABULARY, WIDTH)
@@ -65,6 +73,7 @@ def cases() -> list[Case]:
             torch=lambda x, i: x[i],
             bytes=12.0 * MEGA,
         ),
+        Case("rotated image, 512²", rotated, lambda: (normal(512, 512),), bytes=8 * 512 * 512, tolerance=1e-3),
         Case(
             "histogram of 1 M in 1024 bins",
             lambda i: jnp.zeros(1024, jnp.int32).at[i].add(1),

@@ -3,14 +3,39 @@
 from __future__ import annotations
 
 import jax.numpy as jnp
+import numpy as np
 from harness import torch
-from harness.case import Case, normal
+from harness.case import Case, integers, normal
 
 N = 1 << 24
 
 
 def heads(x):
     return x.transpose(0, 2, 1, 3)
+
+
+def pixels(x):
+    """Images of bytes as a network wants them: normalized, channels first."""
+    mean, deviation = (np.array(v, np.float32) for v in ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)))
+    return ((x.astype(jnp.float32) / 255 - mean) / deviation).transpose(0, 3, 1, 2)
+
+
+def pixels_torch(x):
+    mean, deviation = torch.tensor((0.485, 0.456, 0.406)), torch.tensor((0.229, 0.224, 0.225))
+    return ((x.float() / 255 - mean) / deviation).permute(0, 3, 1, 2).contiguous()
+
+
+def windows(x):
+    """Shifted windows of 7 × 7 pixels (Swin)."""
+    b, h, w, c = x.shape
+    x = jnp.roll(x, (-3, -3), (1, 2)).reshape(b, h // 7, 7, w // 7, 7, c)
+    return x.transpose(0, 1, 3, 2, 4, 5).reshape(-1, 49, c)
+
+
+def windows_torch(x):
+    b, h, w, c = x.shape
+    x = torch.roll(x, (-3, -3), (1, 2)).view(b, h // 7, 7, w // 7, 7, c)
+    return x.permute(0, 1, 3, 2, 4, 5).contiguous().view(-1, 49, c)
 
 
 def cases() -> list[Case]:
@@ -48,6 +73,34 @@ def cases() -> list[Case]:
             lambda: (normal(8, 112, 112, 64),),
             torch=lambda x: x.permute(0, 3, 1, 2).contiguous(),
             bytes=8 * 8 * 112 * 112 * 64,
+        ),
+        Case(
+            "NCHW to NHWC, 16 × 3 × 224 × 224",
+            lambda x: x.transpose(0, 2, 3, 1),
+            lambda: (normal(16, 3, 224, 224),),
+            torch=lambda x: x.permute(0, 2, 3, 1).contiguous(),
+            bytes=8 * 16 * 224 * 224 * 3,
+        ),
+        Case(
+            "normalized bytes to NCHW, 16 × 224 × 224 × 3",
+            pixels,
+            lambda: (integers(256, 16, 224, 224, 3, dtype=np.uint8),),
+            torch=pixels_torch,
+            bytes=5 * 16 * 224 * 224 * 3,
+        ),
+        Case(
+            "shifted windows, 8 × 56 × 56 × 96",
+            windows,
+            lambda: (normal(8, 56, 56, 96),),
+            torch=windows_torch,
+            bytes=8 * 8 * 56 * 56 * 96,
+        ),
+        Case(
+            "stack of 4 columns of 300 K",
+            lambda *xs: jnp.stack(xs, -1),
+            lambda: tuple(normal(300_000, seed=i) for i in range(4)),
+            torch=lambda *xs: torch.stack(xs, -1),
+            bytes=32 * 300_000,
         ),
         Case(
             "concatenate 4 of 1 M",

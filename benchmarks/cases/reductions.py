@@ -12,6 +12,11 @@ import jax
 N = 1 << 24
 
 
+def recurrence(a, b):
+    """h[i] = a[i] h[i - 1] + b[i]."""
+    return jax.lax.associative_scan(lambda x, y: (x[0] * y[0], y[0] * x[1] + y[1]), (a, b))[1]
+
+
 def cases() -> list[Case]:
     def square():
         return (normal(4096, 4096),)
@@ -82,6 +87,20 @@ def cases() -> list[Case]:
             tolerance=0,
         ),
         Case("cumsum, 1 M", jnp.cumsum, lambda: (normal(1 << 20),), torch=lambda x: torch.cumsum(x, 0), bytes=8 << 20),
+        Case(
+            "tanh of a running total, 1 M",
+            lambda x: jnp.tanh(jnp.cumsum(x)),
+            lambda: (normal(1 << 20, scale=1e-3),),
+            torch=lambda x: torch.tanh(torch.cumsum(x, 0)),
+            bytes=8 << 20,
+        ),
+        Case(
+            "linear recurrence of 1 M, associative scan",
+            recurrence,
+            lambda: (0.9 + 0.05 * normal(1 << 20), normal(1 << 20, seed=1)),
+            bytes=12 << 20,
+            tolerance=1e-3,
+        ),
         Case(
             "cumsum of each row, 4096 × 1024",
             lambda x: jnp.cumsum(x, 1),

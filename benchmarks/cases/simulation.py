@@ -54,6 +54,25 @@ def heat_torch(u, steps=200):
     return u
 
 
+def wave(u, steps=10):
+    """The wave equation in a periodic box."""
+
+    def step(state, _):
+        u, before = state
+        around = sum(jnp.roll(u, shift, axis) for axis in range(3) for shift in (1, -1)) - 6 * u
+        return (2 * u - before + 0.1 * around, u), None
+
+    return jax.lax.scan(step, (u, u), None, length=steps)[0][0]
+
+
+def wave_torch(u, steps=10):
+    before = u
+    for _ in range(steps):
+        around = sum(torch.roll(u, shift, axis) for axis in range(3) for shift in (1, -1)) - 6 * u
+        u, before = 2 * u - before + 0.1 * around, u
+    return u
+
+
 def lorenz(s):
     x, y, z = s
     return jnp.stack([10 * (y - x), x * (28 - z) - y, x * y - 8 / 3 * z])
@@ -155,6 +174,15 @@ def cases() -> list[Case]:
             torch=heat_torch,
             flops=200.0 * 512 * 512 * 7,
             bytes=8.0 * 200 * 512 * 512,
+        ),
+        Case(
+            "waves in a periodic box, 128² × 64, 10 steps",
+            wave,
+            lambda: (normal(128, 128, 64),),
+            torch=wave_torch,
+            flops=10.0 * 128 * 128 * 64 * 11,
+            bytes=12.0 * 10 * 128 * 128 * 64,
+            tolerance=1e-3,
         ),
         Case(
             "Lorenz, Runge-Kutta, 4096 × 200 steps",

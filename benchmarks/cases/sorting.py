@@ -75,6 +75,14 @@ def cases() -> list[Case]:
             tolerance=0,
         ),
         Case(
+            "top 5 of each row, 2000 × 500",
+            lambda x: top(x, 5),
+            lambda: (np.resize(distinct_rows()[0], (2000, 500)),),
+            torch=lambda x: tuple(torch.topk(x, 5)),
+            bytes=4 * 2000 * 500,
+            tolerance=0,
+        ),
+        Case(
             "median of each row, 1024 × 1001",
             lambda x: jnp.sort(x, 1)[:, 500],
             lambda: (normal(1024, 1001),),
