@@ -133,7 +133,7 @@ class Plan:
         return 3 * self.rounds * self.seconds
 
 
-QUICK = Plan(7, 0.04, 25)
+QUICK = Plan(5, 0.04, 25)
 FULL = Plan(7, 0.1, 60)
 
 

@@ -53,6 +53,12 @@ def test_expressions() -> None:
         y = last(g, x)
         return g("negate", y), g("convert", y, result=Tensor(y.shape, DTYPES["bf16"]))
 
+    def number(g, x):  # type: ignore[no-untyped-def]
+        return g("concatenate", g.const(9, "f32", (200, 1)), x, g.const(7, "f32", (200, 1)), dimension=1)
+
+    def of_rows(g, w):  # type: ignore[no-untyped-def]
+        return g("broadcast_in_dim", w, result=Tensor((200, 3), w.dtype), broadcast_dimensions=(1,))
+
     def flipped(g, x):  # type: ignore[no-untyped-def]
         return g("reverse", last(g, x), dimensions=(1, 3))
 
@@ -64,6 +70,9 @@ def test_expressions() -> None:
             case("weighted", [image, ((2, 10, 33), "f32")], weighted),
             case("two", [image], two),
             case("flipped", [image], flipped),
+            case("number", [((200, 1), "f32")], number),
+            case("only numbers", [((200, 1), "f32")], lambda g, x: number(g, g.const(3, "f32", (200, 1)))),
+            case("same rows", [((3,), "f32")], of_rows),
         ]
     )
 

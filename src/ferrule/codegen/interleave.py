@@ -94,7 +94,7 @@ def _loops(
         start = em.ix.flatten([*outer, first._replace(step=0), em.ix.number(0)], sizes)
         for i, (value, pointer) in enumerate(zip(block.results, outputs, strict=True)):
             dtype = value.dtype
-            raw = [em.s.to_memory(dtype, em.spread(lanes[i])) for lanes in found]
+            raw = [em.s.to_memory(dtype, lanes[i]) for lanes in found]
             for j, part in enumerate(raw if em.width == 1 else mixed(family, raw, memory_type(dtype), em.width)):
                 place = em.ix.add(start, j * em.width)._replace(step=0 if em.width == 1 else 1)
                 memory.store(em.ix, pointer, dtype, place, [part], None, family.stream if em.width > 1 else 0)
