@@ -16,7 +16,6 @@ from ferrule.codegen.emitter import Emitter, Family, Lanes
 from ferrule.codegen.index import Component, Index
 from ferrule.codegen.lanes import bits_of
 from ferrule.codegen.llvm import V
-from ferrule.codegen.memory import memory_type
 from ferrule.codegen.scalar import compute_type
 from ferrule.codegen.tiles import CHEAP
 from ferrule.ir import Block, Value, tensor
@@ -95,7 +94,7 @@ def _loops(
         for i, (value, pointer) in enumerate(zip(block.results, outputs, strict=True)):
             dtype = value.dtype
             raw = [em.s.to_memory(dtype, lanes[i]) for lanes in found]
-            for j, part in enumerate(raw if em.width == 1 else mixed(family, raw, memory_type(dtype), em.width)):
+            for j, part in enumerate(raw if em.width == 1 else mixed(family, raw, em.width)):
                 place = em.ix.add(start, j * em.width)._replace(step=0 if em.width == 1 else 1)
                 memory.store(em.ix, pointer, dtype, place, [part], None, family.stream if em.width > 1 else 0)
 
@@ -127,7 +126,7 @@ def _loops(
     return prod(outer_sizes) * pieces
 
 
-def mixed(family: Family, vectors: Sequence[V], type: str, width: int) -> list[V]:
+def mixed(family: Family, vectors: Sequence[V], width: int) -> list[V]:
     """Of vectors a, b, … the elements in the order a0 b0 … a1 b1 …, as so many vectors."""
     count, found = len(vectors), []
     for part in range(count):
@@ -138,6 +137,6 @@ def mixed(family: Family, vectors: Sequence[V], type: str, width: int) -> list[V
                 (width + lane) if which == number else (lane if number == 1 else at)
                 for at, (lane, which) in enumerate(wanted)
             ]
-            whole = memory.shuffle(family.b, whole, vector, picks, type)
+            whole = memory.shuffle(family.b, whole, vector, picks)
         found.append(whole)
     return found

@@ -6,6 +6,8 @@ integers and narrow floats, else the LLVM type itself. A complex number is two s
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ferrule.codegen.dialect import GroupDialect
 from ferrule.codegen.index import Index, Indexer
 from ferrule.codegen.lanes import suffix
@@ -14,8 +16,9 @@ from ferrule.codegen.scalar import memory_type
 from ferrule.ir.types import DType
 
 
-def shuffle(b: Builder, a: V, c: V, lanes: list[int], scalar: str) -> V:
+def shuffle(b: Builder, a: V, c: V, lanes: Sequence[int]) -> V:
     """The elements with these numbers among those of `a`, then of `c`."""
+    scalar = a.type[1:-1].split(" x ")[1]
     picks = ", ".join(f"i32 {lane}" for lane in lanes)
     return b.emit(f"<{len(lanes)} x {scalar}>", f"shufflevector {a}, {c}, <{len(lanes)} x i32> <{picks}>")
 
@@ -53,7 +56,7 @@ def _gather(b: Builder, type: str, addresses: V, align: int, mask: V) -> V:
 
 def _double(b: Builder, mask: V, width: int) -> V:
     """Each lane of the mask twice, for the two parts of complex numbers."""
-    return shuffle(b, mask, mask, [lane // 2 for lane in range(2 * width)], "i1")
+    return shuffle(b, mask, mask, [lane // 2 for lane in range(2 * width)])
 
 
 def load(ix: Indexer, pointer: V, dtype: DType, offset: Index, mask: V | None = None) -> list[V]:
@@ -81,11 +84,11 @@ def load(ix: Indexer, pointer: V, dtype: DType, offset: Index, mask: V | None = 
         if mask is None:
             raw = b.load(many, address, align)
         else:
-            flags = mask if offset.step == 1 else shuffle(b, mask, mask, order, "i1")
+            flags = mask if offset.step == 1 else shuffle(b, mask, mask, order)
             raw = _masked_load(b, many, address, align, flags if count == 1 else _double(b, flags, width))
         if count == 2:
-            return [shuffle(b, raw, raw, [2 * lane + part for lane in order], type) for part in range(2)]
-        return [raw if offset.step == 1 else shuffle(b, raw, raw, order, type)]
+            return [shuffle(b, raw, raw, [2 * lane + part for lane in order]) for part in range(2)]
+        return [raw if offset.step == 1 else shuffle(b, raw, raw, order)]
     near = offset.step is not None and abs(offset.step) * count <= NEAR
     if near and mask is None and width >= 4 and not isinstance(b.dialect, GroupDialect):
         return [_every(ix, pointer, type, ix.add(ix.mul(offset, count), part), align) for part in range(count)]
@@ -119,7 +122,7 @@ def _every(ix: Indexer, pointer: V, type: str, offset: Index, align: int) -> V:
             width + place - starts[number] if held == number else (place if number == 1 and not held else lane)
             for lane, (place, held) in enumerate(zip(places, holder, strict=True))
         ]
-        whole = shuffle(b, whole, part, picks, type)
+        whole = shuffle(b, whole, part, picks)
     return whole
 
 
@@ -172,7 +175,7 @@ def load_transposed(ix: Indexer, pointer: V, dtype: DType, offset: Index) -> lis
     high = [place + width // 2 for place in low]
     for _ in range(width.bit_length() - 1):
         pairs = list(zip(rows[: width // 2], rows[width // 2 :], strict=True))
-        rows = [shuffle(b, x, y, order, type) for x, y in pairs for order in (low, high)]
+        rows = [shuffle(b, x, y, order) for x, y in pairs for order in (low, high)]
     return [[row] for row in rows]
 
 
@@ -195,7 +198,7 @@ def store(
         whole, flags = values[0], mask
         if count == 2:
             order = [lane // 2 + width * (lane % 2) for lane in range(2 * width)]
-            whole = shuffle(b, values[0], values[1], order, type)
+            whole = shuffle(b, values[0], values[1], order)
             flags = None if mask is None else _double(b, mask, width)
         if flags is None:
             b.store(whole, address, stream or align, stream > 0)
@@ -207,7 +210,7 @@ def store(
     if offset.step == -1 and mask is None and count == 1:
         start = ix.add(Index(offset.base, 0, 0, 1 << 62), 1 - width).base
         order = list(range(width))[::-1]
-        b.store(shuffle(b, values[0], values[0], order, type), b.offset(pointer, type, start), align)
+        b.store(shuffle(b, values[0], values[0], order), b.offset(pointer, type, start), align)
         return
     flags = mask if mask is not None else _ones(width)
     for part, value in enumerate(values):

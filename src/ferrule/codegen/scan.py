@@ -18,8 +18,9 @@ from ferrule.codegen import items
 from ferrule.codegen.emitter import Emitter, Family, Lanes
 from ferrule.codegen.index import Component, Index
 from ferrule.codegen.lanes import bits_of, split
-from ferrule.codegen.llvm import Builder, V, i64
+from ferrule.codegen.llvm import V, i64
 from ferrule.codegen.loop import grain, lane_count, nest
+from ferrule.codegen.memory import shuffle
 from ferrule.codegen.reduce import _constant, _evaluate, _neutral, combiner
 from ferrule.codegen.scalar import compute_type
 from ferrule.ir import Block, Op
@@ -102,11 +103,11 @@ def emit(family: Family, block: Block, outputs: Sequence[V], begin: V, end: V, n
                 totals, distance = element(many, at, place), 1
                 while distance < lanes:
                     earlier = [lane - distance if lane >= distance else lanes + lane for lane in range(lanes)]
-                    totals = apply(many, [_shuffle(family.b, totals[0], fill, earlier)], totals)
+                    totals = apply(many, [shuffle(family.b, totals[0], fill, earlier)], totals)
                     distance *= 2
                 before = carried[0]
                 write(many, at, place, apply(many, [before], totals))
-                last = _shuffle(family.b, totals[0], totals[0], [lanes - 1] * lanes)
+                last = shuffle(family.b, totals[0], totals[0], [lanes - 1] * lanes)
                 return apply(many, [before], [last])
 
         found = family.b.loop(i64(0), i64(end), lanes, [many.spread(start)], vector, "vectors")
@@ -153,8 +154,3 @@ def emit(family: Family, block: Block, outputs: Sequence[V], begin: V, end: V, n
     width = lane_count(block, family.machine, inner)
     grid = nest(family, [outer, inner], width, begin, end, line, nanoseconds)
     return grid, grain(grid, nanoseconds)
-
-
-def _shuffle(b: Builder, x: V, y: V, lanes: Sequence[int]) -> V:
-    picks = ", ".join(f"i32 {lane}" for lane in lanes)
-    return b.emit(x.type, f"shufflevector {x}, {y}, <{len(lanes)} x i32> <{picks}>")

@@ -16,8 +16,9 @@ from typing import NamedTuple
 from ferrule.codegen.emitter import Emitter, Family, Lanes, parts, whole
 from ferrule.codegen.index import ZERO, Index
 from ferrule.codegen.lanes import bits_of
-from ferrule.codegen.llvm import Builder, V, i64
+from ferrule.codegen.llvm import V, i64
 from ferrule.codegen.loop import first_lanes, grain
+from ferrule.codegen.memory import shuffle
 from ferrule.codegen.products import sum_type
 from ferrule.codegen.scalar import compute_type, memory_type
 from ferrule.ir import Block, DotDims, Op
@@ -386,9 +387,9 @@ class _Writer:
         def one(old: V, new: V) -> V:
             if count == 1:
                 return self.b.emit(old.type, f"insertelement {old}, {new}, i64 {at}")
-            wide = _shuffle(self.b, new, new, [lane if lane < count else 0 for lane in range(width)])
+            wide = shuffle(self.b, new, new, [lane if lane < count else 0 for lane in range(width)])
             order = [width + lane - at if at <= lane < at + count else lane for lane in range(width)]
-            return _shuffle(self.b, old, wide, order)
+            return shuffle(self.b, old, wide, order)
 
         return whole(self.kind, [one(x, y) for x, y in zip(parts(into), parts(new), strict=True)])
 
@@ -399,7 +400,7 @@ class _Writer:
         def one(v: V) -> V:
             if count == 1:
                 return self.b.emit(v.type[1:-1].split(" x ")[1], f"extractelement {v}, i64 {at}")
-            return _shuffle(self.b, v, v, list(range(at, at + count)))
+            return shuffle(self.b, v, v, list(range(at, at + count)))
 
         return whole(self.kind, [one(v) for v in parts(lanes)])
 
@@ -438,7 +439,7 @@ class _Writer:
 
     def mixed(self, x: Lanes, y: Lanes, order: list[int]) -> Lanes:
         pairs = zip(parts(x), parts(y), strict=True)
-        return whole(self.kind, [_shuffle(self.b, u, v, order) for u, v in pairs])
+        return whole(self.kind, [shuffle(self.b, u, v, order) for u, v in pairs])
 
     def add(self, width: int, x: Lanes, y: Lanes) -> Lanes:
         return self.family.at(width).s.add(self.kind, x, y)
@@ -469,12 +470,6 @@ def _constant(offset: int, step: int) -> Index:
 
 def _flat(values: Sequence[Lanes]) -> list[V]:
     return [p for lanes in values for p in parts(lanes)]
-
-
-def _shuffle(b: Builder, x: V, y: V, order: Sequence[int]) -> V:
-    scalar = x.type[1:-1].split(" x ")[1]
-    picks = ", ".join(f"i32 {lane}" for lane in order)
-    return b.emit(f"<{len(order)} x {scalar}>", f"shufflevector {x}, {y}, <{len(order)} x i32> <{picks}>")
 
 
 def _exchange(width: int, block: int, unit: int) -> tuple[list[int], list[int]]:

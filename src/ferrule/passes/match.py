@@ -19,6 +19,7 @@ from ferrule.ir import types as t
 from ferrule.passes import device_fft, device_scan, device_sort
 from ferrule.passes.match_device import PRODUCTS, device_rule
 from ferrule.passes.match_mkl import mkl_rule
+from ferrule.passes.slices import cut
 from ferrule.passes.small_dots import small_dot
 from ferrule.stablehlo.tables import TypedFloat, TypedInt
 from ferrule.targets.gpu import Gpu
@@ -308,9 +309,8 @@ def _top_k(out: Block, op: Op, operands: list[Value]) -> Sequence[Value]:
     attrs = {"dimension": last, "is_stable": True, "key": 0, "order": "gt", "total": x.dtype.is_float}
     about = {"target": "sort", "ffi": False, "attrs": attrs | {"total_canonical": False}}
     whole = out.add("library", [x, place], [x.type, place.type], about, (), op.loc).results
-    bounds = {"start_indices": (0,) * (last + 1), "limit_indices": (*x.shape[:-1], k), "strides": (1,) * (last + 1)}
-    types = [r.type for r in op.results]
-    return [out.add("slice", [v], to, bounds, (), op.loc).result for v, to in zip(whole, types, strict=True)]
+    starts, ends, steps = (0,) * (last + 1), (*x.shape[:-1], k), (1,) * (last + 1)
+    return [cut(out, v, starts, ends, steps, op) for v in whole]
 
 
 # --- custom calls -----------------------------------------------------------------------------------------------
