@@ -55,12 +55,14 @@ def test_found_again(compiled, tmp_path, capfd):
 
 
 def test_what_the_program_depends_on(compiled, monkeypatch):
-    """Another target, other options, another number of threads, processor or Ferrule: compiled again."""
+    """Another target, other options, another number of threads, processor, cache or Ferrule: compiled again."""
     assert compiled(3) == 1
     assert compiled(3, options=b"\x1a\x02\x20\x02") == 1  # two replicas
     monkeypatch.setenv("FERRULE_NUM_THREADS", "17")
     assert compiled(3) == 1 and compiled(3) == 0
     monkeypatch.setattr(cache, "_machine", lambda: b"another")
+    assert compiled(3) == 1
+    monkeypatch.setattr(cache, "cache_bytes", lambda: 4096)
     assert compiled(3) == 1
     monkeypatch.setattr(cache, "compiler", lambda: b"another")
     assert compiled(3) == 1

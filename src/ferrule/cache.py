@@ -23,6 +23,7 @@ from importlib import metadata
 from pathlib import Path
 
 from ferrule.stablehlo.options import CompileOptions, parse_options
+from ferrule.targets.cpu import cache_bytes
 from ferrule.version import VERSION
 
 MAGIC = b"FERRULE program 1\n"
@@ -133,7 +134,8 @@ def key_of(code: bytes, format: str, settings: CompileOptions, target: str) -> s
     digest = hashlib.sha256()
     # Frameworks write the bytes of equal options in another order each time.
     options = repr(replace(settings, user=sorted(settings.user.items()))).encode()  # type: ignore[arg-type]
-    for part in (compiler(), _machine(), _threads(), target.encode(), format.encode(), options, code):
+    caches = str(cache_bytes()).encode()
+    for part in (compiler(), _machine(), _threads(), caches, target.encode(), format.encode(), options, code):
         digest.update(len(part).to_bytes(8, "little") + part)
     return digest.hexdigest()
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from functools import cache
+from pathlib import Path
 
 from ferrule.targets.machine import Machine
 
@@ -21,9 +23,7 @@ def host() -> Machine:
     found = dict(llvm.get_host_cpu_features())
     wide = next((size for size, need in _X86_LEVELS if all(found.get(f) for f in need)), 16)
     features = ",".join(f"{'+' if on else '-'}{name}" for name, on in sorted(found.items()))
-    return Machine(
-        "cpu", llvm.get_process_triple(), llvm.get_host_cpu_name(), features, wide, threads(), _cache_bytes()
-    )
+    return Machine("cpu", llvm.get_process_triple(), llvm.get_host_cpu_name(), features, wide, threads(), cache_bytes())
 
 
 def threads() -> int:
@@ -31,10 +31,38 @@ def threads() -> int:
     return int(os.environ.get("FERRULE_NUM_THREADS", "0")) or len(os.sched_getaffinity(0))
 
 
-def _cache_bytes() -> int:
-    """The size of the last cache, or a guess where the system does not say."""
-    try:
-        found = os.sysconf("SC_LEVEL3_CACHE_SIZE")
-    except (ValueError, OSError):
-        found = 0
-    return found if found > 0 else Machine.cache_bytes
+@cache
+def cache_bytes() -> int:
+    """The size of the last caches of the processors that Ferrule may use, or a guess where the system does not say."""
+    return last_caches(Path("/sys/devices/system/cpu"), os.sched_getaffinity(0)) or Machine.cache_bytes
+
+
+def last_caches(system: Path, processors: Iterable[int]) -> int:
+    """The bytes of the last caches of `processors`, each cache counted once; 0 if `system` does not describe them all.
+
+    C's sysconf is not asked: on a virtual machine it may add up what the host has. A description that ends before the
+    third level leaves out what the processor has.
+    """
+    total = 0
+    seen: set[int] = set()
+    for processor in sorted(processors):
+        if processor in seen:
+            continue
+        try:
+            found = [_cache(index) for index in system.glob(f"cpu{processor}/cache/index*")]
+        except (OSError, ValueError):
+            return 0
+        level, size, shared = max(found, default=(0, 0, []))
+        if level < 3 or size <= 0:
+            return 0
+        total += size
+        seen |= {processor, *shared}
+    return total
+
+
+def _cache(index: Path) -> tuple[int, int, list[int]]:
+    """A cache's level, bytes and processors."""
+    level, size, shared = ((index / name).read_text().strip() for name in ("level", "size", "shared_cpu_list"))
+    unit = {"K": 10, "M": 20, "G": 30}.get(size[-1:], 0)
+    ends = [[int(end) for end in part.split("-")] for part in shared.split(",")]
+    return int(level), int(size.rstrip("KMG")) << unit, [one for part in ends for one in range(part[0], part[-1] + 1)]
