@@ -27,6 +27,7 @@ from ferrule.ops import OPS
 from ferrule.targets.machine import Machine
 
 if TYPE_CHECKING:
+    from ferrule.codegen.short_rows import Columns
     from ferrule.codegen.teams import Team
     from ferrule.codegen.tiles_device import Square
 
@@ -76,6 +77,7 @@ class Family:
     mask: V | None = None  # the lanes that are computed, in code that runs for some lanes only
     varying: set[Value] = field(default_factory=set)  # values of inlined regions: they differ from lane to lane
     tile: Tile | None = None  # set while a square of elements is computed at once
+    columns: Columns | None = None  # set while each lane has a row of a tile (codegen/short_rows.py)
     depth: int = 0  # how many scopes enclose what is emitted now
     group_size: int = 1  # on devices: work-items per group, set by the schedule
     square: Square | None = None  # on devices: the square of elements that a group reads together
@@ -200,6 +202,11 @@ class Emitter:
             self.family.square = None
             found = square.load(self, value, tuple(index), lambda: self.load(value, index))
             self.family.square = square
+            if found is not None:
+                return found
+        columns = self.family.columns
+        if columns is not None and columns.width == self.width:
+            found = columns.load(self, value, tuple(index))
             if found is not None:
                 return found
         tile = self.family.tile

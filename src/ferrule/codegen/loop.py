@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from math import prod
 
-from ferrule.codegen import fetch_ahead, interleave, items, streams, tiles_device
+from ferrule.codegen import fetch_ahead, interleave, items, short_rows, streams, tiles_device
 from ferrule.codegen.emitter import Emitter, Family, Lanes
 from ferrule.codegen.index import ZERO, Component, Index
 from ferrule.codegen.lanes import bits_of
@@ -69,7 +69,8 @@ def emit(family: Family, block: Block, outputs: Sequence[V], begin: V, end: V, n
     if lanes := interleave.lanes_along_rows(family, block, along, sizes):
         grid = interleave.emit(family, block, sizes, lanes, outputs, begin, end, compute)
         return grid, grain(grid, nanoseconds)
-    width = lane_count(block, family.machine, sizes[-1], prod(sizes[:-1]))
+    family.columns = short_rows.reduced(block, family.machine, sizes[-1])
+    width = family.columns.width if family.columns else lane_count(block, family.machine, sizes[-1], prod(sizes[:-1]))
     across = crossing(block, along, sizes, width)
     pointers = [family.pointers[a] for a in block.args]
     if across is not None:

@@ -162,8 +162,7 @@ def _places(ix: Indexer, offset: Index) -> list[V]:
 def load_transposed(ix: Indexer, pointer: V, dtype: DType, offset: Index) -> list[list[V]]:
     """For offset, offset + 1, …, as many as there are lanes: what `load` gives there, by contiguous loads and shuffles.
 
-    Row l of the square holds what lane l reads. Each round pairs row i with row i + width / 2, lane by lane; after
-    log2(width) rounds rows and lanes have changed places.
+    Row l of the square holds what lane l reads.
     """
     b, type, width = ix.b, memory_type(dtype), ix.width
     assert offset.step is not None
@@ -171,12 +170,75 @@ def load_transposed(ix: Indexer, pointer: V, dtype: DType, offset: Index) -> lis
     for lane in range(width):
         address = b.offset(pointer, type, ix.add(Index(offset.base, 0, 0, 1 << 62), lane * offset.step).base)
         rows.append(b.load(vector(type, width), address, dtype.itemsize))
-    low = [lane // 2 + width * (lane % 2) for lane in range(width)]
-    high = [place + width // 2 for place in low]
-    for _ in range(width.bit_length() - 1):
-        pairs = list(zip(rows[: width // 2], rows[width // 2 :], strict=True))
-        rows = [shuffle(b, x, y, order) for x, y in pairs for order in (low, high)]
+    rows = _exchanged(b, rows, width)
     return [[row] for row in rows]
+
+
+def _exchanged(b: Builder, rows: list[V], width: int) -> list[V]:
+    """Rows and lanes change places, in each run of as many lanes as there are rows (a power of two).
+
+    Each round pairs row i with row i + count / 2, lane by lane; there are log2(count) rounds.
+    """
+    count = len(rows)
+    runs = range(0, width, count)
+    low = [run + lane // 2 + width * (lane % 2) for run in runs for lane in range(count)]
+    high = [place + count // 2 for place in low]
+    for _ in range(count.bit_length() - 1):
+        pairs = list(zip(rows[: count // 2], rows[count // 2 :], strict=True))
+        rows = [shuffle(b, x, y, order) for x, y in pairs for order in (low, high)]
+    return rows
+
+
+def load_columns(ix: Indexer, pointer: V, dtype: DType, offset: Index, count: int) -> list[V]:
+    """For offset, offset + 1, …, `count` of them (a power of two, no more than lanes): what `load` gives there."""
+    b, type, width = ix.b, memory_type(dtype), ix.width
+    assert offset.step is not None
+    start = b.offset(pointer, type, offset.base)
+    rows = []
+    for row in range(count):
+        lanes = range(row, width, count)
+        parts = [
+            b.load(vector(type, count), b.offset(start, type, V("i64", str(lane * offset.step))), dtype.itemsize)
+            for lane in lanes
+        ]
+        while len(parts) > 1:
+            size = count * len(lanes) // len(parts)
+            parts = [shuffle(b, x, y, range(2 * size)) for x, y in zip(parts[::2], parts[1::2], strict=True)]
+        rows += parts
+    return _exchanged(b, rows, width)
+
+
+def store_columns(ix: Indexer, pointer: V, dtype: DType, offset: Index, columns: Sequence[V]) -> None:
+    """Writes what `load_columns` reads."""
+    b, type, width, count = ix.b, memory_type(dtype), ix.width, len(columns)
+    assert offset.step is not None
+    start = b.offset(pointer, type, offset.base)
+    for row, lanes in enumerate(_exchanged(b, list(columns), width)):
+        for run in range(0, width, count):
+            part = lanes if count == width else shuffle(b, lanes, lanes, range(run, run + count))
+            b.store(part, b.offset(start, type, V("i64", str((run + row) * offset.step))), dtype.itemsize)
+
+
+def load_unmixed(ix: Indexer, pointer: V, dtype: DType, offset: Index, count: int) -> list[V]:
+    """For offset, offset + 1, …, `count` of them, which is the offset's step: what `load` gives there."""
+    b, type, width = ix.b, memory_type(dtype), ix.width
+    start = b.offset(pointer, type, offset.base)
+    parts = [
+        b.load(vector(type, width), b.offset(start, type, V("i64", str(n * width))), dtype.itemsize)
+        for n in range(count)
+    ]
+    found = []
+    for column in range(count):
+        wanted = [divmod(lane * count + column, width) for lane in range(width)]  # (part, its lane)
+        whole = parts[0]
+        for number, part in enumerate(parts[1:], 1):
+            picks = [
+                width + place if which == number else (place if number == 1 else at)
+                for at, (which, place) in enumerate(wanted)
+            ]
+            whole = shuffle(b, whole, part, picks)
+        found.append(whole)
+    return found
 
 
 def store(

@@ -123,6 +123,10 @@ class Fold:
 
     def one_by_one(self, index: Key) -> list[Lanes]:
         em = self.em
+        columns = em.family.columns
+        if columns is not None and columns.width == em.width and em.family.mask is None:
+            total = columns.fold(em, self.combine, lambda at: self.inputs(em, index, [at]))
+            return self.finish(em, self.combine(em, self.inits(em), total))
         sizes = [prod(self.shape[d] for d in run) for run in self.runs]
 
         def level(depth: int, at: list[Component], carried: list[Lanes]) -> Sequence[Lanes]:

@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
+from ferrule.codegen import short_rows
 from ferrule.codegen.emitter import Emitter, Family
 from ferrule.codegen.index import ZERO, Index
 from ferrule.codegen.lanes import bits_of
 from ferrule.codegen.llvm import V, i64
 from ferrule.codegen.loop import grain, registers, span
-from ferrule.codegen.reduce import runs_along_lanes
+from ferrule.codegen.reduce import LANES_FROM, runs_along_lanes
 from ferrule.codegen.scalar import compute_type
 from ferrule.ir import Block, Op, Value
 from ferrule.ir.types import bf16, f16, f32, f64
@@ -31,7 +32,10 @@ def plan(block: Block) -> bool:
         return False
     last = (len(shape) - 1,)
     return all(
-        op.operands[0].shape == shape and tuple(op.attrs["dimensions"]) == last and runs_along_lanes(op) for op in found
+        op.operands[0].shape == shape
+        and tuple(op.attrs["dimensions"]) == last
+        and (runs_along_lanes(op) or shape[-1] < LANES_FROM)
+        for op in found
     )
 
 
@@ -91,11 +95,11 @@ def emit(family: Family, block: Block, outputs: Sequence[V], begin: V, end: V, n
 
     kept = _kept(block)
 
-    def iteration(i: V, _: list[V]) -> list[V]:
+    def compute(row: Index) -> None:
         em = family.at(1)
         family.asked = set()  # rows are asked for where they are read first
         with em.scope():
-            outer = tuple(em.ix.split(Index(i, 0, 0, rows), shape[:-1]))
+            outer = tuple(em.ix.split(row, shape[:-1]))
             if kept is not None:
                 family.kept[kept[0]] = outputs[0]
             for op in block.ops:  # what a row has one of
@@ -115,6 +119,13 @@ def emit(family: Family, block: Block, outputs: Sequence[V], begin: V, end: V, n
                     wide.store(pointer, value.dtype, offset, lane)
 
             span(family, width, ZERO, i64(columns), columns, elements, wide)
+
+    if (short := short_rows.finished(block, family.machine)) is not None:
+        grid = short_rows.emit(family, block, *short, outputs, begin, end, compute)
+        return grid, grain(grid, nanoseconds)
+
+    def iteration(i: V, _: list[V]) -> list[V]:
+        compute(Index(i, 0, 0, rows))
         return []
 
     if rows == 1:

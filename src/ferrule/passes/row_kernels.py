@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from ferrule.ir import Op
+from ferrule.ir import Op, tensor
 from ferrule.ops import OPS
 from ferrule.targets.machine import Machine
 
 # Rows shorter than this are not worth a group, longer ones not one group alone.
 SHORTEST, LONGEST = 32, 1 << 16
+# A processor has shorter ones in the lanes of its vectors, if there are so many (codegen/short_rows.py).
+MANY = 64
 # A processor needs rows for each of its threads, unless the array is so small that one thread does it.
 ROWS_PER_THREAD, SMALL = 4, 1 << 16
 
@@ -29,17 +31,26 @@ def reduces_rows(op: Op, machine: Machine) -> bool:
         return False
     shape = op.operands[0].shape
     last = tuple(op.attrs["dimensions"]) == (len(shape) - 1,)
-    if not (last and SHORTEST <= shape[-1] <= LONGEST):
+    if not (last and _suits(shape, machine)):
         return False
     if machine.grouped:
         return wants_team(op)
+    if shape[-1] < SHORTEST:
+        return not any(tensor(v).dtype.is_complex for v in op.operands)
     size = prod(shape)
     return runs_along_lanes(op) and (size <= SMALL or size // shape[-1] >= ROWS_PER_THREAD * machine.threads)
 
 
+def _suits(shape: Sequence[int], machine: Machine) -> bool:
+    """Are the rows of this shape of a length, and are there as many, that one kernel may reduce and finish them?"""
+    if 1 < shape[-1] < SHORTEST:
+        return not machine.grouped and prod(shape[:-1]) >= MANY
+    return SHORTEST <= shape[-1] <= LONGEST
+
+
 def row_valued(op: Op, shape: Sequence[int], machine: Machine) -> bool:
     """Does the op give one value per row of an array of this shape?"""
-    if len(shape) < 1 or not SHORTEST <= shape[-1] <= LONGEST:
+    if len(shape) < 1 or not _suits(shape, machine):
         return False
     if op.name == "reduce":
         return reduces_rows(op, machine) and op.operands[0].shape == tuple(shape)
