@@ -129,7 +129,7 @@ class TriangularSolve : public Prepared {
     int64_t size = SizeOf(type_), matrix = s_.n * s_.n, right = s_.rows * s_.columns;
     TrsmRoutine<T> trsm = BlasTrsm<T>();
     bool one_vector = s_.left ? s_.columns == 1 : s_.rows == 1;
-    bool own = s_.n <= kOwnBelow || one_vector ||
+    bool own = s_.n <= kSolveLeaf<T> || s_.n <= kOwnBelow || one_vector ||
                (context.pool->threads() > 1 && s_.n > kSolveAlone &&
                 ((s_.left ? s_.columns : s_.rows) >= kManyColumns || s_.n >= 2 * kSolveAlone));
     bool library = trsm && !own && s_.n <= INT_MAX && s_.rows <= INT_MAX && s_.columns <= INT_MAX;
@@ -137,11 +137,14 @@ class TriangularSolve : public Prepared {
     bool transpose_a = s_.left == (s_.form != Form::kPlain), conjugate = s_.form == Form::kAdjoint;
     bool lower = s_.lower != transpose_a;
     int64_t columns = s_.left ? s_.columns : s_.rows;
+    // Whole vectors of zeros follow what there is of several columns.
+    bool padded = std::is_floating_point_v<T> && !library && !one_vector;
+    int64_t lanes = padded ? kSmallLanes<T> : 1, width = (columns + lanes - 1) / lanes * lanes;
     bool alone = s_.n > 256 || s_.batch == 1;
     auto some = [&](int64_t begin, int64_t end) {
       static thread_local AlignedScratch a_scratch, b_scratch, turned_scratch;
       T* a = a_scratch.Get<T>(matrix);
-      T* b = b_scratch.Get<T>(right);
+      T* b = b_scratch.Get<T>(s_.n * width);
       T* turned = turned_scratch.Get<T>(std::max(matrix, right));
       for (int64_t i = begin; i < end; ++i) {
         const char* from = static_cast<const char*>(operands[0]) + i * matrix * size;
@@ -167,11 +170,25 @@ class TriangularSolve : public Prepared {
           factor = a;
         }
         from = static_cast<const char*>(operands[1]) + i * right * size;
-        LoadElements(type_, from, 1, right, s_.left ? b : turned);
-        if (!s_.left) Transpose(turned, s_.columns, s_.rows, s_.columns, false, b, s_.rows);
-        SolveTriangular(lower, s_.unit, s_.n, factor, s_.n, b, columns, alone ? context.pool : nullptr);
-        if (!s_.left) Transpose(b, s_.rows, s_.columns, s_.rows, false, turned, s_.columns);
-        StoreElements(type_, static_cast<char*>(results[0]) + i * right * size, 1, right, s_.left ? b : turned);
+        bool as_it_lies = s_.left && width == columns;
+        LoadElements(type_, from, 1, right, as_it_lies ? b : turned);
+        if (!as_it_lies) {
+          if (s_.left) {
+            Rows(turned, columns, b, width);
+          } else {
+            Transpose(turned, s_.columns, s_.rows, s_.columns, false, b, width);
+          }
+          for (int64_t r = 0; r < s_.n; ++r) std::fill(b + r * width + columns, b + (r + 1) * width, T(0));
+        }
+        SolveTriangular(lower, s_.unit, s_.n, factor, s_.n, b, width, alone ? context.pool : nullptr);
+        if (!as_it_lies) {
+          if (s_.left) {
+            Rows(b, width, turned, columns);
+          } else {
+            Transpose(b, width, s_.columns, s_.rows, false, turned, s_.columns);
+          }
+        }
+        StoreElements(type_, static_cast<char*>(results[0]) + i * right * size, 1, right, as_it_lies ? b : turned);
       }
     };
     if (alone) {
@@ -183,6 +200,11 @@ class TriangularSolve : public Prepared {
   }
 
  private:
+  // What two matrices of n rows have in common.
+  void Rows(const T* from, int64_t from_row, T* to, int64_t to_row) const {
+    for (int64_t r = 0; r < s_.n; ++r) std::copy_n(from + r * from_row, std::min(from_row, to_row), to + r * to_row);
+  }
+
   void Trsm(TrsmRoutine<T> trsm, const T* a, T* b) const {
     int rows = static_cast<int>(s_.columns), columns = static_cast<int>(s_.rows), n = static_cast<int>(s_.n);
     const char* form = s_.form == Form::kPlain ? "N" : s_.form == Form::kTransposed ? "T" : "C";

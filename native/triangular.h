@@ -11,6 +11,7 @@
 
 #include "element.h"
 #include "gemm_blocked.h"
+#include "small_matrix_tables.h"
 #include "thread_pool.h"
 
 namespace ferrule {
@@ -89,6 +90,7 @@ void SolveSmall(bool lower, bool unit, int64_t n, const T* a, int64_t a_row, T* 
 // In place in one vector x: A X = B. Each unknown is a dot product with those before it.
 template <class T>
 void SolveVector(bool lower, bool unit, int64_t n, const T* a, int64_t a_row, T* x) {
+  if constexpr (std::is_floating_point_v<T>) return SmallMatrix<T>().solve_one(lower, unit, n, a, a_row, x);
   constexpr int64_t kLanes = 8;
   for (int64_t step = 0; step < n; ++step) {
     int64_t i = lower ? step : n - 1 - step, k = lower ? 0 : i + 1, end = lower ? i : n;
@@ -106,11 +108,26 @@ void SolveVector(bool lower, bool unit, int64_t n, const T* a, int64_t a_row, T*
   }
 }
 
+// The rows that SolveLeaf solves: what vectors do, in the nearest cache.
+template <class T>
+constexpr int64_t kSolveLeaf = std::is_floating_point_v<T> ? kSmallMatrix : kLeaf;
+
+// The same, along vectors as far as there are whole ones.
+template <class T>
+void SolveLeaf(bool lower, bool unit, int64_t n, const T* a, int64_t a_row, T* b, int64_t b_row, int64_t columns) {
+  if constexpr (std::is_floating_point_v<T>) {
+    int64_t whole = columns / kSmallLanes<T> * kSmallLanes<T>;
+    if (whole) SmallMatrix<T>().solve_many(lower, unit, n, a, a_row, b, b_row, whole);
+    b += whole, columns -= whole;
+  }
+  if (columns) SolveSmall(lower, unit, n, a, a_row, b, b_row, columns);
+}
+
 // In place in b[n][columns]: A X = B with a triangular A of which only the named triangle is read; `negated` is -A.
 template <class T>
 void SolveHalves(bool lower, bool unit, int64_t n, const T* a, const T* negated, int64_t a_row, T* b, int64_t b_row,
                  int64_t columns) {
-  if (n <= kLeaf) return SolveSmall(lower, unit, n, a, a_row, b, b_row, columns);
+  if (n <= kSolveLeaf<T>) return SolveLeaf(lower, unit, n, a, a_row, b, b_row, columns);
   int64_t half = Half(n), rest = n - half, corner = half * a_row + half;
   T* below = b + half * b_row;
   if (lower) {
@@ -130,7 +147,7 @@ void SolveTriangular(bool lower, bool unit, int64_t n, const T* a, int64_t a_row
                      ThreadPool* pool) {
   if (columns == 1) return SolveVector(lower, unit, n, a, a_row, b);
   std::unique_ptr<T[]> negated;
-  if (n > kLeaf) {
+  if (n > kSolveLeaf<T>) {
     negated.reset(new T[static_cast<size_t>(n * a_row)]);
     for (int64_t i = 0; i < n; ++i) {
       int64_t begin = lower ? 0 : i + 1, end = lower ? i : n;

@@ -20,7 +20,12 @@ LONG = frozenset(
         *("sort", "top_k", "fft", "cholesky", "triangular_solve", "rng_bit_generator", "map"),
     }
 )
-CALLS = frozenset({"gemm", "conv", "fft", "sort", "topk", "cholesky", "triangular_solve", "dnnl.matmul", "dnnl.conv"})
+CALLS = frozenset(
+    {
+        *("gemm", "conv", "fft", "sort", "topk", "cholesky", "triangular_solve", "lu", "ferrule.lu_permutation"),
+        *("dnnl.matmul", "dnnl.conv"),
+    }
+)
 # Operations per element from which an elementwise function is dearer than reading its result; and the most bytes that
 # one value may keep occupied for the whole loop.
 COSTLY, BYTES = 4.0, 1 << 26

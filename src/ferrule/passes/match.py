@@ -21,6 +21,7 @@ from ferrule.passes.match_device import PRODUCTS, device_rule
 from ferrule.passes.match_mkl import mkl_rule
 from ferrule.passes.slices import cut
 from ferrule.passes.small_dots import small_dot
+from ferrule.passes.small_lu import never_refused, small_lu
 from ferrule.stablehlo.tables import TypedFloat, TypedInt
 from ferrule.targets.gpu import Gpu
 from ferrule.targets.machine import Machine
@@ -315,7 +316,7 @@ def _top_k(out: Block, op: Op, operands: list[Value]) -> Sequence[Value]:
 
 # --- custom calls -----------------------------------------------------------------------------------------------
 # Targets of the runtime itself that a program may call by name.
-BUILTIN = ("ferrule.python_callback",)
+BUILTIN = ("ferrule.python_callback", "ferrule.lu_permutation")
 # Marks a value as used for other compilers' dead code elimination; nothing is left to do for it here.
 SINKS = ("dce_sink",)
 
@@ -338,6 +339,8 @@ def _custom_call(out: Block, op: Op, operands: list[Value]) -> Sequence[Value]:
     target = op.attrs["call_target_name"]
     if target in SINKS and not op.results:
         return []
+    if (factors := small_lu(out, op, operands)) is not None:
+        return factors
     config = op.attrs.get("backend_config")
     version = int(op.attrs.get("api_version", 1))
     if isinstance(older := op.attrs.get("mhlo.backend_config"), dict):
@@ -363,3 +366,6 @@ def _custom_call(out: Block, op: Op, operands: list[Value]) -> Sequence[Value]:
         ),
     }
     return out.add("library", reads, [r.type for r in op.results], about, (), op.loc).results
+
+
+MATCHERS["compare"] = never_refused

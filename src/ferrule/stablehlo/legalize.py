@@ -20,6 +20,9 @@ from ferrule.stablehlo.check import MALFORMED
 NATIVE = {"erf", "erfc", "erf_inv", "acos", "acosh", "asin", "asinh", "atan", "atanh", "sinh", "cosh", "tan"}
 NATIVE |= {"square", "mulhi", "lgamma", "digamma", "next_after", "top_k", "bessel_i1e"}
 
+# Composites that Ferrule's rules for JAX write, for which the runtime has a call of the same name.
+CALLS = {"ferrule.lu_permutation"}
+
 
 def known_natively(name: str) -> bool:
     """True if Ferrule's op table can compute the CHLO op `name` (without prefix) itself."""
@@ -57,6 +60,9 @@ def _block(block: Block, native: set[str]) -> None:
 
 def _composite(op: Op, native: set[str]) -> None:
     name, decomposition = op.attrs.get("name"), op.attrs["decomposition"]
+    if name in CALLS:
+        op.name, op.attrs, op.regions = "custom_call", {"call_target_name": name}, []
+        return
     # The decompositions of most complex functions are sound at branch cuts and infinities; there is nothing to gain.
     # Those of sinh and cosh are not: they subtract two exponentials.
     is_complex = any(isinstance(v.type, Tensor) and v.type.dtype.is_complex for v in op.operands)

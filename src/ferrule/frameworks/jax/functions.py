@@ -3,7 +3,8 @@
 JAX lowers `logistic` to 1 / (1 + exp(-x)) and `exp2` to exp(x log 2), whose rounded product costs up to 60 ulp; jaxlib
 rewrites erfc, erf_inv, lgamma, digamma and bessel_i1e to long sums before a plugin sees the program. On Ferrule's
 platforms `logistic` stays the StableHLO op, and the others become composites: a name that Ferrule knows, with JAX's own
-formula beside it for anyone who does not.
+formula beside it for anyone who does not. What the exchanges of rows in an LU factorization come to is a composite,
+too: JAX writes a loop with several small steps for each.
 """
 
 from __future__ import annotations
@@ -36,6 +37,10 @@ def register(name: str) -> None:
         exp2 = mlir._lowerings[lax.exp2_p].rule
         mlir.register_lowering(lax.exp2_p, partial(_composite, "ferrule.exp2", exp2), platform=name)
         mlir.register_lowering(lax.logistic_p, _logistic, platform=name)
+        from jax._src.lax.linalg import lu_pivots_to_permutation_p as permutation
+
+        rule = partial(_composite, "ferrule.lu_permutation", mlir._lowerings[permutation].rule)
+        mlir.register_lowering(permutation, rule, platform=name)
     except (AttributeError, ImportError, KeyError, TypeError) as error:
         # Nothing is lost but speed and a few ulp: JAX's formulas are made of ops that Ferrule has.
         logger.info("JAX %s keeps its mathematical functions elsewhere: %s", jax.__version__, error)

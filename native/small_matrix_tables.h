@@ -1,0 +1,45 @@
+// Factorizations and triangular solves of small matrices, one table of functions per instruction set.
+#pragma once
+
+#include <cstdint>
+
+namespace ferrule {
+
+// Matrices of at most so many rows and columns: all that a function needs lies in the nearest cache.
+constexpr int64_t kSmallMatrix = 64;
+
+// All matrices are row-major.
+template <class T>
+struct SmallMatrixFunctions {
+  // P A = L U with partial pivoting, of rows x columns from `from` to `to` (which may be the same): the first of the
+  // largest magnitudes of each column. pivots[k] is the row, counted from 1, that was exchanged with row k. Returns the
+  // first zero on the diagonal of U, counted from 1, or 0.
+  int32_t (*factor)(const T* from, int64_t rows, int64_t columns, T* to, int32_t* pivots);
+  // In place in x[n]: A X = B, with a triangular A of which only the named triangle is read.
+  void (*solve_one)(bool lower, bool unit, int64_t n, const T* a, int64_t a_row, T* x);
+  // The same for several columns, a multiple of kSmallLanes.
+  void (*solve_many)(bool lower, bool unit, int64_t n, const T* a, int64_t a_row, T* b, int64_t b_row, int64_t columns);
+};
+
+template <class T>
+constexpr int64_t kSmallLanes = 64 / static_cast<int64_t>(sizeof(T));
+
+// The functions for this processor.
+template <class T>
+const SmallMatrixFunctions<T>& SmallMatrix();
+template <>
+const SmallMatrixFunctions<float>& SmallMatrix();
+template <>
+const SmallMatrixFunctions<double>& SmallMatrix();
+
+struct SmallMatrixKernels {
+  SmallMatrixFunctions<float> f32;
+  SmallMatrixFunctions<double> f64;
+};
+
+extern const SmallMatrixKernels kBaselineSmallMatrix;
+#if defined(__x86_64__)
+extern const SmallMatrixKernels kAvx2SmallMatrix, kAvx512SmallMatrix;
+#endif
+
+}  // namespace ferrule
