@@ -213,6 +213,19 @@ class Indexer:
         """a * factor + term; a part that this leaves as it is stays a part."""
         return a if factor == 1 and term == 0 else self.add(self.mul(a, factor), term)
 
+    def shifted(self, a: Index, ends: Sequence[int], shifts: Sequence[int]) -> Index:
+        """a + shifts[i] for the first i with a < ends[i] (a is below the last end, and the same in all lanes)."""
+        first = [0, *ends[:-1]]
+        met = [i for i, end in enumerate(ends) if a.low < end and a.high > first[i]] or [len(ends) - 1]
+        low = min(max(a.low, first[i]) + shifts[i] for i in met)
+        high = max(min(a.high, ends[i]) + shifts[i] for i in met)
+        total = self._add(a.base, i64(shifts[met[-1]]))
+        for i, after in zip(met, met[1:], strict=False):
+            # all bits of a negative number's shifted sign: this is outside of loops where the number is
+            sign = self._op("ashr", self._add(a.base, i64(-ends[i])), i64(63))
+            total = self._add(total, self._op("and", sign, i64(shifts[i] - shifts[after])))
+        return Index(total, 0, low, high)
+
     def within(self, a: Component, low: int, high: int) -> Component:
         """The component where code is guarded by low ≤ a < high: the compiler may rely on that."""
         a = self.force(a)

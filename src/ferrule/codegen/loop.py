@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from math import prod
 
-from ferrule.codegen import fetch_ahead, interleave, items, short_rows, streams, tiles_device
+from ferrule.codegen import borders, fetch_ahead, interleave, items, short_rows, streams, tiles_device
 from ferrule.codegen.emitter import Emitter, Family, Lanes
 from ferrule.codegen.index import ZERO, Component, Index
 from ferrule.codegen.lanes import bits_of
@@ -81,7 +81,8 @@ def emit(family: Family, block: Block, outputs: Sequence[V], begin: V, end: V, n
         return grid, grain(grid, nanoseconds)
     wide = registers(block.ops, width, sizes[-1], prod(sizes))
     past = streams.alignment(family, block, width if sizes[-1] % (wide * width) else wide * width, sizes[-1])
-    write_rows = partial(nest, family, sizes, width, begin, end, element, nanoseconds, wide)
+    cuts = borders.pieces(block, sizes[-1], width) if wide == 1 and not family.columns else ()
+    write_rows = partial(nest, family, sizes, width, begin, end, element, nanoseconds, wide, cuts)
     light = sum(OPS[op.name].flops for op in block.ops) <= fetch_ahead.BUSY
     with fetch_ahead.asking(family, fetch_ahead.distance(block.args) if light else 0):
         grid = streams.either(family, pointers, outputs, past, write_rows)
@@ -121,6 +122,7 @@ def nest(
     body: Body,
     nanoseconds: float = 0.0,
     wide: int = 1,
+    cuts: Sequence[tuple[int, int]] = (),
 ) -> int:
     """Loops over an index space, `width` lanes along the innermost dimension, `wide` registers; gives the grid."""
     if family.machine.grouped:
@@ -144,7 +146,7 @@ def nest(
             outer: Sequence[Component] = em.ix.split(row, sizes[:-1])
             if counted:
                 outer = [Index(c, 0, 0, size) for c, size in zip(counters, sizes[:-1], strict=True)]
-            span(family, width, first, last, inner, lambda em, at: body(em, (*outer, at)), wide)
+            span(family, width, first, last, inner, lambda em, at: body(em, (*outer, at)), wide, cuts)
         return _next(family, counters, sizes[:-1])
 
     if rows * pieces == 1:  # a launch does the one iteration; code without loops compiles several times faster
@@ -154,7 +156,7 @@ def nest(
         first = ix.mul(Index(begin, 0, 0, pieces), piece)
         last = ix.clamp(ix.mul(Index(end, 0, 0, pieces + 1), piece), 0, inner)
         row = ix.split(ZERO, sizes[:-1])
-        span(family, width, first, last.base, inner, lambda em, at: body(em, (*row, at)), wide)
+        span(family, width, first, last.base, inner, lambda em, at: body(em, (*row, at)), wide, cuts)
     else:
         ix = family.at(1).ix
         start = ix.split(Index(begin, 0, 0, rows + 1), sizes[:-1]) if counted else ()
@@ -184,11 +186,13 @@ def span(
     size: int,
     body: Callable[[Emitter, Index], None],
     wide: int = 1,
+    cuts: Sequence[tuple[int, int]] = (),
 ) -> None:
     """`body(emitter, index)` for index in [first, last), in vectors of `width` lanes, then the rest.
 
     `first` is a multiple of the width. `size` is the upper bound of `last`; when it is a multiple of the width, `last`
-    is one too. All this holds for `wide` times the width as well, and that many vectors go side by side.
+    is one too. All this holds for `wide` times the width as well, and that many vectors go side by side. `cuts`: the
+    pieces that vectors go over in loops of their own (codegen/borders.py).
     """
     b = family.b
     if size % (wide * width) == 0:
@@ -207,21 +211,34 @@ def span(
         first = end._replace(align=width)
     em, one = family.at(width), family.at(1)
 
-    def vector(i: V, _: list[V]) -> list[V]:
+    def vector(i: V, _: list[V], low: int = 0, high: int = size) -> list[V]:
         with em.scope():
-            body(em, Index(i, 1 if width > 1 else 0, 0, size, width))
+            body(em, Index(i, 1 if width > 1 else 0, low, high, width))
         return []
+
+    def within(place: V, low: int, high: int) -> V:
+        if place.ref[0] != "%":
+            return i64(min(max(int(place.ref), low), high))
+        return one.ix.clamp(Index(place, 0, 0, size + 1), low, high).base
+
+    def vectors_to(stop: V) -> None:
+        if len(cuts) < 2:
+            b.loop(first.base, stop, width, [], vector, "lanes")
+            return
+        for low, high in cuts:
+            begin, until = within(first.base, low, high), within(stop, low, high)
+            b.loop(begin, until, width, [], partial(vector, low=low, high=high), "piece")
 
     if size == width and first.constant == 0:
         vector(i64(0), [])
         return
     if width == 1 or size % width == 0:
-        b.loop(first.base, last, width, [], vector, "lanes")
+        vectors_to(last)
         return
     end = Index(last, 0, 0, size + 1)
     whole = one.ix.sub(end, one.ix.divmod(end, width)[1]).base
     if size > width:
-        b.loop(first.base, whole, width, [], vector, "lanes")
+        vectors_to(whole)
     remaining = size % width
     # Below 64-byte vectors masked loads and stores are slow or missing. One element needs no vector; besides, LLVM 22
     # stores too many bytes for a truncation under a mask that is known to have one lane.

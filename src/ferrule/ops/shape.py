@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ferrule.codegen.index import ZERO, Component, Cond, constant
-from ferrule.ir import Op, Tensor, Type
+from ferrule.ir import Op, Tensor, Type, Value
 from ferrule.ir.types import BY_NUMPY, bf16, c64, c128, f32, f64, i1, i8, i32, i64
 from ferrule.ops import numerics as n
 from ferrule.ops.checks import attr, axes, declared, expect, kinds, operand, operands, per_axis, reject
@@ -322,6 +322,14 @@ def _concatenate_element(em: Emitter, op: Op, k: int, index: Key) -> Lanes:
         if size:
             pieces.append((i, start, size))
         start += size
+    source = _one_source(op)
+    at = em.ix.force(index[axis])
+    if source is not None and at.step == 0:  # one place is chosen instead of one of two values
+        begins = [first[axis] - start for first, (_, start, _) in zip(source[1], pieces, strict=True)]
+        place = em.ix.shifted(at, [start + size for _, start, size in pieces], begins)
+        starts = source[1][0]
+        return em.value(source[0], [place if d == axis else em.ix.plus(c, em.ix.number(starts[d]))
+                                    for d, c in enumerate(index)])  # fmt: skip
 
     def pick(rest: list[tuple[int, int, int]]) -> Lanes:
         i, start, size = rest[0]
@@ -336,6 +344,24 @@ def _concatenate_element(em: Emitter, op: Op, k: int, index: Key) -> Lanes:
         return em.choose(before, op.result.dtype, this, lambda: pick(rest[1:]))
 
     return pick(pieces)
+
+
+def _one_source(op: Op) -> tuple[Value, list[Sequence[int]]] | None:
+    """What all parts of a concatenation, but empty ones, are slices of, and where each begins; they are equal in the
+    other dimensions. Rotated arrays are joined so."""
+    axis, found, source = op.attrs["dimension"], list[Sequence[int]](), None
+    for part in op.operands:
+        if not part.shape[axis]:
+            continue
+        inner, starts = part, [0] * len(part.shape)
+        if part.op is not None and part.op.name == "slice" and all(s == 1 for s in part.op.attrs.get("strides") or ()):
+            inner, starts = part.op.operands[0], list(part.op.attrs["start_indices"])
+        if found and (inner is not source or any(a != b for d, (a, b) in enumerate(zip(starts, found[0], strict=True))
+                                                 if d != axis)):  # fmt: skip
+            return None
+        source = inner
+        found.append(starts)
+    return None if source is None else (source, found)
 
 
 @element("dynamic_slice")

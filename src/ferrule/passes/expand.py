@@ -59,7 +59,7 @@ def _selected(block: Block) -> Iterator[Op]:
         if op.name not in ("concatenate", "pad") or len(op.operands) > PIECES or op.result in escaping:
             continue
         readers = users.get(op.result, [])
-        if readers and all(_indexes(u, op) for u in readers):
+        if readers and all(indexes(u, op) for u in readers):
             yield op
         elif _passed_on(op.result, users, escaping) and sum(_cost(v, users) for v in op.operands) <= SELECTED:
             yield op
@@ -79,7 +79,7 @@ def _passed_on(value: Value, users: dict[Value, list[Op]], escaping: set[Value])
     return value in users
 
 
-def _indexes(reader: Op, joined: Op) -> bool:
+def indexes(reader: Op, joined: Op) -> bool:
     """Are the parts the components of a gather's indices? Which one is asked for is then known."""
     return (
         reader.name == "gather"

@@ -26,6 +26,7 @@ from ferrule.errors import Unsupported
 from ferrule.ir import Block, Op, Tensor, Value, inline, rewrite
 from ferrule.ops import OPS
 from ferrule.passes import row_kernels
+from ferrule.passes.expand import indexes
 from ferrule.passes.simplify import has_effects, splat
 from ferrule.targets.machine import Machine
 
@@ -408,6 +409,9 @@ class _Fuser:
         if user.name in ("concatenate", "pad") and value.shape and self.cost[value] <= JOINED:
             if not any(user.attrs.get("interior_padding", ())):  # in every vector there is something of all parts
                 return 1
+        if user.name == "concatenate" and user.result not in self.escaping:
+            if all(indexes(u, user) for u in self.users.get(user.result, ())):
+                return 1  # a place of an element is made of one element of each part
         reads = value.shape[-1] if user.name == "gather" and value.shape else 1
         return reads * _size(user.results[0]) / max(1, _size(value))
 

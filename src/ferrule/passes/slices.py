@@ -1,7 +1,8 @@
 """Slices of arrays that were just put together, and arrays put together from neighbouring slices: rules of simplify.
 
 `x[i]` of a stacked x is what was stacked, a slice of a slice one slice, a slice of a padded or broadcast array one of
-what was padded or broadcast; two halves joined again are the whole.
+what was padded or broadcast; two halves joined again are the whole. A slice of what is computed from a joined array
+element by element is computed from the part (both halves of `jnp.mgrid[:n, :n] - n / 2` know their own indices).
 """
 
 from __future__ import annotations
@@ -9,6 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ferrule.ir import Block, Op, Tensor, Value
+from ferrule.ops import OPS
+
+# A slice goes before elementwise ops if so few operations per element are behind it in all: who reads the rest of the
+# result computes the same anew.
+BEFORE = 16.0
+VIEWS = frozenset({"slice", "reshape", "broadcast_in_dim", "transpose"})
 
 
 def of_slice(out: Block, op: Op, source: Value) -> Value | None:
@@ -30,7 +37,7 @@ def of_slice(out: Block, op: Op, source: Value) -> Value | None:
             return _of_padded(out, op, inner)
         case "broadcast_in_dim":
             return _of_broadcast(out, op, inner)
-    return None
+    return _of_elementwise(out, op, inner)
 
 
 def of_joined(out: Block, op: Op, parts: Sequence[Value]) -> Value | None:
@@ -105,6 +112,54 @@ def _of_broadcast(out: Block, op: Op, broadcast: Op) -> Value:
     moved = [(0, 1, 1) if n == 1 else (starts[d], ends[d], steps[d]) for n, d in zip(source.shape, dims, strict=True)]
     part = cut(out, source, [m[0] for m in moved], [m[1] for m in moved], [m[2] for m in moved], op)
     return out.add("broadcast_in_dim", [part], [op.result.type], broadcast.attrs, (), op.loc).result
+
+
+def _of_elementwise(out: Block, op: Op, inner: Op) -> Value | None:
+    """The elementwise op of slices, where that leaves out parts of a joined array."""
+    if not _pointwise(inner) or not _needs_less(op, inner):
+        return None
+    starts, ends, steps = bounds(op)
+    whole = inner.result.shape
+    parts = [cut(out, v, starts, ends, steps, op) if v.shape == whole else v for v in inner.operands]
+    return out.add(inner.name, parts, [op.result.type], inner.attrs, (), inner.loc).result
+
+
+def _pointwise(op: Op) -> bool:
+    return op.name in OPS and OPS[op.name].elementwise and not op.regions and len(op.results) == 1
+
+
+def _needs_less(op: Op, inner: Op) -> bool:
+    """Is the slice computed from parts of a joined array, and in all from little? Shared values count as often as they
+    are read, since a slice of each reader may be another one."""
+    less, cost = False, 0.0
+    stack = [(inner, False)]  # (op, is it joined with others before the slice?)
+    while stack and cost <= BEFORE:
+        top, joined = stack.pop()
+        if _pointwise(top):
+            cost += max(1.0, OPS[top.name].flops)
+        elif top.name == "concatenate":
+            less = less or (not joined and _leaves_parts_out(top, op))
+            joined = True
+        elif top.name in VIEWS:
+            cost += 1.0
+        elif top.name not in ("constant", "iota") and not joined:
+            return False
+        else:
+            continue
+        stack += [(v.op, joined) for v in top.operands if v.op is not None]
+    return less and cost <= BEFORE
+
+
+def _leaves_parts_out(joined: Op, op: Op) -> bool:
+    if joined.result.shape != op.operands[0].shape:
+        return False
+    starts, ends, _ = bounds(op)
+    axis, at = joined.attrs["dimension"], 0
+    for part in joined.operands:
+        if part.shape[axis] and (at + part.shape[axis] <= starts[axis] or at >= ends[axis]):
+            return True
+        at += part.shape[axis]
+    return False
 
 
 def _neighbours(out: Block, left: Value, right: Value, axis: int, op: Op) -> Value | None:
