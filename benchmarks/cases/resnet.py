@@ -1,4 +1,7 @@
-"""ResNet-50: inference with folded statistics, and a training step with batch statistics and momentum."""
+"""ResNet-50: inference with folded statistics, and a training step with batch statistics and momentum.
+
+Channels are last, as in Flax, but for one case with channels first, as PyTorch's programs are exported.
+"""
 
 from __future__ import annotations
 
@@ -81,6 +84,19 @@ def forward(p, x, training=False):
     )
 
 
+def forward_first(p, x):
+    def apply(p, name, x, stride, training):
+        w, window = p[f"{name}.w"], (stride, stride)
+        x = jax.lax.conv_general_dilated(x, w, window, "SAME", dimension_numbers=("NCHW", "OIHW", "NCHW"))
+        scale = jax.lax.rsqrt(p[f"{name}.variance"] + 1e-5) * p[f"{name}.scale"]
+        return (x - p[f"{name}.mean"][:, None, None]) * scale[:, None, None] + p[f"{name}.bias"][:, None, None]
+
+    def pool(x):
+        return jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, (1, 1, 3, 3), (1, 1, 2, 2), "SAME")
+
+    return network(p, x, False, pool, apply, jax.nn.relu, lambda p, x: x.mean((2, 3)) @ p["head.w"] + p["head.b"])
+
+
 def apply_torch(p, name, x, stride, training):
     w = p[f"{name}.w"]
     total = max((-(-x.shape[2] // stride) - 1) * stride + w.shape[2] - x.shape[2], 0)
@@ -97,9 +113,13 @@ def pool_torch(x):
 
 
 def forward_torch(p, x, training=False):
+    return forward_first_torch(p, first(x), training)
+
+
+def forward_first_torch(p, x, training=False):
     return network(
         p,
-        first(x),
+        x,
         training,
         pool_torch,
         apply_torch,
@@ -161,6 +181,14 @@ def cases() -> list[Case]:
     return [
         inference(1),
         inference(4),
+        Case(
+            "ResNet-50 inference, batch 1, channels first",
+            forward_first,
+            lambda: (*kernels_first([weights()]), normal(1, 3, 224, 224, seed=99)),
+            torch=forward_first_torch,
+            flops=FLOPS,
+            bytes=4.0 * 25.5e6,
+        ),
         Case(
             "ResNet-50 training step, batch 4, 128²",
             step,

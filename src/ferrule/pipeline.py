@@ -1,7 +1,7 @@
 """The compiler: one function, one line per stage.
 
-read → legalize → import (→ partition) → simplify → loop_products → match → split → hoist → expand → count → control →
-carries → fuse → finish → allocate → assemble → Program
+read → legalize → import (→ partition) → simplify → loop_products → channels_last → match → split → hoist → expand →
+count → control → carries → fuse → finish → allocate → assemble → Program
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from ferrule.ir import Function, Module, Tensor, dismantle
 from ferrule.passes.allocate import allocate
 from ferrule.passes.assemble import Work, assemble
 from ferrule.passes.carries import drop_carries, late_carries
+from ferrule.passes.channels_last import channels_last
 from ferrule.passes.control import flatten_control
 from ferrule.passes.count import count
 from ferrule.passes.epilogue import attach_epilogues
@@ -100,12 +101,14 @@ def compile_module(module: Module, settings: CompileOptions, trace: Trace, machi
     main = module.main
     graph = trace.stage("simplify", lambda: simplify(main.body, ours=True))
     graph = trace.stage("loop_products", lambda: loop_products(graph))
+    if not machine.grouped:
+        graph = trace.stage("channels_last", lambda: channels_last(graph))
     graph = trace.stage("match", lambda: simplify(match(match_attention(graph, machine), machine), ours=True))
     if machine.grouped:
         graph = trace.stage("epilogue", lambda: simplify(attach_epilogues(graph), ours=True))
     graph = trace.stage("split", lambda: split(graph))
     graph = trace.stage("hoist", lambda: turn(hoist(graph)))
-    graph = trace.stage("expand", lambda: expand(graph, machine))
+    graph = trace.stage("expand", lambda: expand(graph, machine, ours=True))
     graph = trace.stage("count", lambda: count(graph))
     graph = trace.stage("control", lambda: flatten_control(graph, machine))
     graph = trace.stage("carries", lambda: drop_carries(graph))

@@ -26,10 +26,12 @@ from ferrule.targets.reference import evaluate_block
 
 
 def graph(f, *args):
+    from jaxlib import _jax
     from jaxlib.mlir.dialects import stablehlo
 
     module = jax.jit(f, keep_unused=True).trace(*args).lower(lowering_platforms=("cpu",)).compiler_ir("stablehlo")
-    code = stablehlo.serialize_portable_artifact(module, stablehlo.get_current_version())
+    # As for a plugin: CHLO's ops have become StableHLO's.
+    code = bytes(_jax.mlir.serialize_portable_artifact(module, stablehlo.get_current_version(), True))
     return import_module(legalize(read(code, "mlir"))).main.body
 
 

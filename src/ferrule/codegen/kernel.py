@@ -171,27 +171,26 @@ def _summed(op: Op) -> float:
 
 def structure_key(block: Block) -> str:
     """A hash of what the block computes: equal blocks have equal code, wherever they come from."""
-    numbers: dict[Value, int] = {}
     words: list[str] = []
-
-    def visit(inner: Block) -> None:
-        for arg in inner.args:
-            numbers[arg] = len(numbers)
-            words.append(f"a{arg.type}")
-        for op in inner.ops:
-            words.append(f"\n{op.name}{[numbers.setdefault(v, len(numbers)) for v in op.operands]}")
-            words.extend(f";{name}={_word(op.attrs[name])}" for name in sorted(op.attrs))
-            for region in op.regions:
-                words.append("{")
-                visit(region)
-                words.append("}")
-            for result in op.results:
-                numbers[result] = len(numbers)
-                words.append(f"r{result.type}")
-        words.append(f"\nreturn{[numbers.setdefault(v, len(numbers)) for v in inner.results]}")
-
-    visit(block)
+    _spell(block, {}, words)
     return hashlib.sha256("".join(words).encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def _spell(block: Block, numbers: dict[Value, int], words: list[str]) -> None:
+    for arg in block.args:
+        numbers[arg] = len(numbers)
+        words.append(f"a{arg.type}")
+    for op in block.ops:
+        words.append(f"\n{op.name}{[numbers.setdefault(v, len(numbers)) for v in op.operands]}")
+        words.extend(f";{name}={_word(op.attrs[name])}" for name in sorted(op.attrs))
+        for region in op.regions:
+            words.append("{")
+            _spell(region, numbers, words)
+            words.append("}")
+        for result in op.results:
+            numbers[result] = len(numbers)
+            words.append(f"r{result.type}")
+    words.append(f"\nreturn{[numbers.setdefault(v, len(numbers)) for v in block.results]}")
 
 
 def _word(value: object) -> str:

@@ -181,24 +181,24 @@ class Block:
 
     def free(self) -> list[Value]:
         """Values used inside but defined outside, each once, in order of first use."""
-        defined: set[Value] = set()
         found: dict[Value, None] = {}
-
-        def visit(block: Block) -> None:
-            defined.update(block.args)
-            for op in block.ops:
-                for value in op.operands:
-                    if value not in defined:
-                        found[value] = None
-                for region in op.regions:
-                    visit(region)
-                defined.update(op.results)
-            for value in block.results:
-                if value not in defined:
-                    found[value] = None
-
-        visit(self)
+        _free(self, set(), found)
         return list(found)
+
+
+def _free(block: Block, defined: set[Value], found: dict[Value, None]) -> None:
+    # Not inside `Block.free`: a function that refers to itself, and all that it sees, is left to the garbage collector.
+    defined.update(block.args)
+    for op in block.ops:
+        for value in op.operands:
+            if value not in defined:
+                found[value] = None
+        for region in op.regions:
+            _free(region, defined, found)
+        defined.update(op.results)
+    for value in block.results:
+        if value not in defined:
+            found[value] = None
 
 
 # `rewrite` calls this for each op with the already rewritten operands. It returns the values that replace the op's
@@ -225,8 +225,9 @@ def rewrite(
         operands = [env.get(v, v) for v in op.operands]
         inner = op.regions
         if inner:
-            keep: Rule = lambda *_: None  # noqa: E731
-            inner = [rewrite(r, rule if regions else keep, env, regions, ours) for r in inner]
+            if not (ours and op.name in _REDUCERS and all(map(_plain, inner))):
+                keep: Rule = lambda *_: None  # noqa: E731
+                inner = [rewrite(r, rule if regions else keep, env, regions, ours) for r in inner]
             probe = op if ours else Op.__new__(Op)
             probe.name, probe.operands, probe.attrs, probe.loc = op.name, op.operands, op.attrs, op.loc
             probe.regions, probe.results = inner, op.results
@@ -242,6 +243,16 @@ def rewrite(
         env.update(zip(op.results, new, strict=True))
     out.results = [env.get(v, v) for v in block.results]
     return out
+
+
+# In a transformer's gradient every tenth op is a sum; no rule has anything to say about the addition in it.
+_REDUCERS = frozenset({"reduce", "reduce_window", "select_and_scatter", "scatter", "all_reduce", "reduce_scatter"})
+
+
+def _plain(body: Block) -> bool:
+    """Is it one operation on its two arguments?"""
+    ops = body.ops
+    return len(ops) == 1 and not ops[0].regions and set(ops[0].operands) == set(body.args) and len(body.args) == 2
 
 
 def dismantle(block: Block) -> None:

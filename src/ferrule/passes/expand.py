@@ -39,10 +39,10 @@ STAGE = 64
 TEAM_ELEMENTS, ITEM_ELEMENTS = 16384, 64
 
 
-def expand(block: Block, machine: Machine | None = None) -> Block:
-    """Returns the block with large concatenations, paddings and narrow reductions rewritten."""
+def expand(block: Block, machine: Machine | None = None, ours: bool = False) -> Block:
+    """Returns the block with large concatenations, paddings and narrow reductions rewritten; `ours` as in `rewrite`."""
     selected = set() if machine is None or machine.grouped else {v for op in _selected(block) for v in op.results}
-    return rewrite(block, lambda out, op, operands: _rule(out, op, operands, machine, selected))
+    return rewrite(block, lambda out, op, operands: _rule(out, op, operands, machine, selected), ours=ours)
 
 
 def _selected(block: Block) -> Iterator[Op]:

@@ -1,0 +1,274 @@
+"""Channels last: images of convolutions lie in memory with their channels innermost, and so does what is made of them.
+
+That is the layout in which oneDNN's convolutions take and give images. In a program that has its channels first, as
+those of PyTorch have, each call would rearrange its image and its result. Here the images are transposed before the
+first convolution, and back where something else than the ops below reads them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ferrule.ir import Block, ConvDims, Op, Tensor, Value, rewrite, tensor
+from ferrule.ir.types import bf16, f32
+from ferrule.ops import OPS
+from ferrule.passes.axes import after, fresh, split
+from ferrule.passes.simplify import simplify, splat
+
+Order = tuple[int, ...]  # of a value's dimensions, in another form of it
+Wishes = tuple[Order | None, Order | None, Order | None]
+# Another form of a value: the value there, its order, and the block in which it is known.
+Forms = dict[Value, tuple[Value, Order, Block]]
+# Convolutions with fewer output features have their own loops for channels first (native/conv_lines.cc).
+FEWEST = 9
+
+
+def channels_last(block: Block) -> Block:
+    """Returns the block, which it uses up, with convolutions turned around, and what is made of their results as far
+    as it can be. It is simplified then."""
+    if not any(op.name == "convolution" and _wishes(op, set()) for op in block.walk()):
+        return block
+    forms: Forms = {}
+
+    def rule(out: Block, op: Op, operands: list[Value]) -> Sequence[Value] | None:
+        turned = _Turned(out, op, operands, forms)
+        if op.name == "convolution":
+            return turned.convolution()
+        if len(op.results) != 1 or (order := turned.order()) is None:
+            return None
+        definition = OPS.get(op.name)
+        if definition is not None and definition.elementwise:
+            return turned.elementwise(order)
+        return _RULES[op.name](turned, order) if op.name in _RULES else None
+
+    return simplify(rewrite(block, rule, ours=True), ours=True)
+
+
+def _repeats(value: Value) -> bool:
+    """Is it made of a few elements, so that these can be arranged instead?"""
+    about = value.op
+    return (
+        about is not None
+        and about.name == "broadcast_in_dim"
+        and 4 * tensor(about.operands[0]).size <= tensor(value).size
+    )
+
+
+def _last(value: Value, channel: int) -> Order:
+    return (*(d for d in range(len(value.shape)) if d != channel), channel)
+
+
+def _wishes(op: Op, moved: set[Value]) -> Wishes | None:
+    """The orders of a convolution's operands and result (None: as it is); None when all stay as they are.
+
+    Operands in `moved` are there in another form already.
+    """
+    dims: ConvDims = op.attrs["dimension_numbers"]
+    image, kernel = op.operands
+    result = op.result
+    spatial = dims.kernel_spatial_dimensions
+    if not spatial or image.dtype not in (f32, bf16) or kernel.dtype != image.dtype or prod(result.shape) == 0:
+        return None
+    batch_groups, groups = int(op.attrs.get("batch_group_count", 1)), int(op.attrs.get("feature_group_count", 1))
+    wishes: Wishes
+    taps = prod(kernel.shape[d] for d in spatial)
+    positions = prod(result.shape[d] for d in dims.output_spatial_dimensions)
+    if batch_groups > 1 or (taps > positions and groups == 1):
+        # The gradient of a kernel: its images' channels are what the convolution takes for batch and features.
+        channels = dims.input_batch_dimension, dims.kernel_output_feature_dimension
+        few = max(image.shape[channels[0]], kernel.shape[channels[1]]) < FEWEST
+        wishes = _last(image, channels[0]), _last(kernel, channels[1]), None
+    else:
+        channels = dims.input_feature_dimension, dims.output_feature_dimension
+        depthwise = groups > 1 and kernel.shape[dims.kernel_input_feature_dimension] == 1
+        # Of groups, oneDNN's kernels for channels first are the faster ones, unless each has one channel.
+        few = groups < FEWEST if depthwise else groups > 1 or result.shape[channels[1]] < FEWEST
+        wishes = _last(image, channels[0]), None, _last(result, channels[1])
+    if (few and not moved & {image, kernel}) or all(w is None or w == tuple(sorted(w)) for w in wishes):
+        return None
+    return wishes
+
+
+class _Turned:
+    """One op, to be written with other orders of dimensions."""
+
+    def __init__(self, out: Block, op: Op, operands: list[Value], forms: Forms) -> None:
+        self.out, self.op, self.operands, self.forms = out, op, operands, forms
+
+    def known(self, value: Value) -> tuple[Value, Order] | None:
+        form = self.forms.get(value)
+        return form[:2] if form is not None and form[2] is self.out else None
+
+    def order(self) -> Order | None:
+        """The order in which one of the operands is there."""
+        return next((form[1] for v in self.operands if (form := self.known(v)) is not None), None)
+
+    def add(self, name: str, operands: Sequence[Value], type: Tensor, attrs: dict[str, Any]) -> Value:
+        return self.out.add(name, operands, [type], attrs, (), self.op.loc).result
+
+    def free(self, value: Value, order: Order) -> bool:
+        """Is the value to be had in that order without going over memory?"""
+        known = self.known(value)
+        return (known is not None and known[1] == order) or splat(value) is not None or _repeats(value)
+
+    def take(self, value: Value, order: Order | None) -> Value:
+        """The value in that order."""
+        known, about = self.known(value), value.op
+        if order is None or order == tuple(range(len(order))):
+            return value
+        if known is not None and known[1] == order:
+            return known[0]
+        type = Tensor(tuple(value.shape[d] for d in order), value.dtype)
+        if (element := splat(value)) is not None:
+            return self.add("constant", [], type, {"value": np.broadcast_to(np.asarray(element), type.shape)})
+        if _repeats(value):
+            assert about is not None
+            dims = tuple(order.index(d) for d in about.attrs["broadcast_dimensions"])
+            return self._broadcast(about.operands[0], dims, type)
+        found = self.add("transpose", [value], type, {"permutation": order})
+        self.forms[value] = found, order, self.out
+        return found
+
+    def _broadcast(self, value: Value, dims: tuple[int, ...], type: Tensor) -> Value:
+        if dims != tuple(sorted(dims)):  # only a value of few dimensions is arranged first
+            order = tuple(sorted(range(len(dims)), key=lambda i: dims[i]))
+            arranged = Tensor(tuple(value.shape[d] for d in order), value.dtype)
+            value = self.add("transpose", [value], arranged, {"permutation": order})
+            dims = tuple(sorted(dims))
+        return self.add("broadcast_in_dim", [value], type, {"broadcast_dimensions": dims})
+
+    def give(self, value: Value, order: Order | None) -> list[Value]:
+        """The op's result, which is there in that order."""
+        if order is None or order == tuple(range(len(order))):
+            return [value]
+        back = tuple(order.index(d) for d in range(len(order)))
+        plain = self.add("transpose", [value], self.op.result.type, {"permutation": back})  # type: ignore[arg-type]
+        self.forms[plain] = value, order, self.out
+        return [plain]
+
+    def type(self, order: Order | None) -> Tensor:
+        result = self.op.result
+        return Tensor(tuple(result.shape[d] for d in order), result.dtype) if order else result.type  # type: ignore[return-value]
+
+    def written(self, operands: Sequence[Value], order: Order | None, attrs: dict[str, Any]) -> list[Value]:
+        regions = self.op.regions
+        made = self.out.add(
+            self.op.name, operands, [self.type(order)], {**self.op.attrs, **attrs}, regions, self.op.loc
+        )
+        return self.give(made.result, order)
+
+    def convolution(self) -> list[Value] | None:
+        probe = Op("convolution", self.operands, [self.op.result.type], self.op.attrs)
+        wishes = _wishes(probe, {v for v in self.operands if self.known(v)})
+        if wishes is None:
+            return None
+        image, kernel, result = wishes
+        dims: ConvDims = self.op.attrs["dimension_numbers"]
+        for prefix, order in (("input", image), ("kernel", kernel), ("output", result)):
+            if order is not None:
+                names = [name for name in ConvDims.__dataclass_fields__ if name.startswith(prefix)]
+                dims = replace(dims, **{name: _moved(getattr(dims, name), order) for name in names})
+        operands = [self.take(value, order) for value, order in zip(self.operands, (image, kernel), strict=True)]
+        return self.written(operands, result, {"dimension_numbers": dims})
+
+    def elementwise(self, order: Order) -> list[Value] | None:
+        shape = self.op.result.shape
+        whole = [v for v in self.operands if v.shape == shape]
+        if self.op.regions or any(v.shape not in (shape, ()) for v in self.operands):
+            return None
+        free = sum(self.known(v) is not None for v in whole)
+        if sum(not self.free(v, order) for v in whole) > free:
+            return None
+        return self.written([self.take(v, order) if v.shape == shape else v for v in self.operands], order, {})
+
+    def windows(self, order: Order) -> list[Value] | None:
+        """reduce_window and select_and_scatter, along other dimensions than that of channels."""
+        window, rank = self.op.attrs["window_dimensions"], len(order)
+        images = [v for v in self.operands if len(v.shape) == rank]
+        if window[order[-1]] != 1 or any(v.dtype != images[0].dtype for v in images):
+            return None
+        names = ("window_dimensions", "window_strides", "base_dilations", "window_dilations", "padding")
+        attrs = {n: tuple(self.op.attrs[n][d] for d in order) for n in names if self.op.attrs.get(n)}
+        return self.written([self.take(v, order) if len(v.shape) == rank else v for v in self.operands], order, attrs)
+
+    def pad(self, order: Order) -> list[Value]:
+        names = ("edge_padding_low", "edge_padding_high", "interior_padding")
+        attrs = {n: tuple(self.op.attrs[n][d] for d in order) for n in names if self.op.attrs.get(n)}
+        return self.written([self.take(self.operands[0], order), self.operands[1]], order, attrs)
+
+    def slice(self, order: Order) -> list[Value]:
+        attrs = {n: tuple(self.op.attrs[n][d] for d in order) for n in ("start_indices", "limit_indices", "strides")}
+        return self.written([self.take(self.operands[0], order)], order, attrs)
+
+    def reverse(self, order: Order) -> list[Value]:
+        attrs = {"dimensions": tuple(sorted(order.index(d) for d in self.op.attrs["dimensions"]))}
+        return self.written([self.take(self.operands[0], order)], order, attrs)
+
+    def concatenate(self, order: Order) -> list[Value] | None:
+        if not all(self.free(v, order) for v in self.operands):
+            return None
+        axis = {"dimension": order.index(self.op.attrs["dimension"])}
+        return self.written([self.take(v, order) for v in self.operands], order, axis)
+
+    def reduce(self, order: Order) -> list[Value] | None:
+        over = self.op.attrs["dimensions"]
+        if len(self.operands) != 2:
+            return None
+        left = [d for d in order if d not in over]
+        attrs = {"dimensions": tuple(sorted(order.index(d) for d in over))}
+        return self.written([self.take(self.operands[0], order), self.operands[1]], _ranks(left), attrs)
+
+    def reshape(self, order: Order) -> list[Value] | None:
+        """Dimensions are split, or merged where they lie beside each other in that order, too."""
+        labels = fresh(self.operands[0].shape)
+        made = after(self.op, labels)
+        if made is None:
+            return None
+        place = {axis: at for at, axis in enumerate(a for d in order for a in split(labels[d]))}
+        firsts = []
+        for label in made:
+            places = [place[axis] for axis in split(label)]
+            if any(b != a + 1 for a, b in pairwise(places)):
+                return None
+            firsts.append(places[0] if places else -1)  # one of size 1 may be anywhere
+        found = tuple(sorted(range(len(made)), key=lambda d: firsts[d]))
+        return self.written([self.take(self.operands[0], order)], found, {})
+
+    def broadcast(self, order: Order) -> list[Value]:
+        """New dimensions follow the one that they followed, but for the innermost one."""
+        dims = self.op.attrs["broadcast_dimensions"]
+        found = [dims[d] for d in order]
+        for d in range(len(self.op.result.shape)):
+            if d not in dims:
+                at = found.index(d - 1) + 1 if d else 0
+                found.insert(min(at, len(found) - 1), d)
+        attrs = {"broadcast_dimensions": tuple(found.index(dims[d]) for d in order)}
+        return self.written([self.take(self.operands[0], order)], tuple(found), attrs)
+
+
+def _ranks(dims: Sequence[int]) -> Order:
+    kept = sorted(dims)
+    return tuple(kept.index(d) for d in dims)
+
+
+def _moved(at: int | tuple[int, ...], order: Order) -> Any:
+    return order.index(at) if isinstance(at, int) else tuple(order.index(d) for d in at)
+
+
+_RULES: dict[str, Callable[[_Turned, Order], list[Value] | None]] = {
+    "reduce_window": _Turned.windows,
+    "select_and_scatter": _Turned.windows,
+    "pad": _Turned.pad,
+    "slice": _Turned.slice,
+    "reverse": _Turned.reverse,
+    "concatenate": _Turned.concatenate,
+    "reduce": _Turned.reduce,
+    "reshape": _Turned.reshape,
+    "broadcast_in_dim": _Turned.broadcast,
+}
