@@ -158,3 +158,15 @@ def test_scatter_of_windows_of_a_power_of_two(device: jax.Device, dtype: type) -
     want = start.copy()
     want[[0, 2, 1, 3, 4]] = updates[[0, 1, 2, 4, 5]]
     np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("rows", [4, 16, 67])
+@pytest.mark.parametrize("length", [3, 101, 128])
+def test_one_element_of_each_row(device: jax.Device, rows: int, length: int) -> None:
+    """LLVM took two offsets of 32 bits in one register for the first: a read far outside of the array."""
+    random = np.random.default_rng(0)
+    x, at = random.standard_normal((rows, length), np.float32), random.integers(0, length, rows, np.int32)
+    want = x[np.arange(rows), at]
+    np.testing.assert_array_equal(jax.jit(lambda x, i: x[jnp.arange(rows), i])(x, at), want)
+    np.testing.assert_array_equal(jax.jit(lambda x, i: jnp.take_along_axis(x, i[:, None], 1))(x, at)[:, 0], want)
+    np.testing.assert_array_equal(jax.jit(lambda x, i: x.ravel()[i & 7])(x, at), x.ravel()[at & 7])

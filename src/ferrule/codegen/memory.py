@@ -146,17 +146,15 @@ def _pick(ix: Indexer, pointer: V, type: str, offset: Index, align: int) -> V:
 
 
 def _places(ix: Indexer, offset: Index) -> list[V]:
-    """The offset of each lane; small ones leave the vector register in pairs."""
+    """The offset of each lane; small ones leave the vector register as 32 bits.
+
+    Not two at once: LLVM 22 forgets to clear the upper half of 64 bits whose lower one is known to be small.
+    """
     b, lanes = ix.b, ix.lanes(offset)
-    if ix.width % 2 or offset.low < 0 or offset.high > 1 << 31:
+    if offset.low < 0 or offset.high > 1 << 31:
         return [b.emit("i64", f"extractelement {lanes}, i64 {lane}") for lane in range(ix.width)]
     narrow = b.cast("trunc", lanes, f"<{ix.width} x i32>")
-    pairs = b.cast("bitcast", narrow, f"<{ix.width // 2} x i64>")
-    found = []
-    for pair in range(ix.width // 2):
-        both = b.emit("i64", f"extractelement {pairs}, i64 {pair}")
-        found += [b.binary("and", both, V("i64", "4294967295")), b.binary("lshr", both, V("i64", "32"))]
-    return found
+    return [b.cast("zext", b.emit("i32", f"extractelement {narrow}, i64 {lane}"), "i64") for lane in range(ix.width)]
 
 
 def load_transposed(ix: Indexer, pointer: V, dtype: DType, offset: Index) -> list[list[V]]:
