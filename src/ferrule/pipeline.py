@@ -36,6 +36,7 @@ from ferrule.passes.partition import partition
 from ferrule.passes.simplify import simplify
 from ferrule.passes.split import split
 from ferrule.passes.turn import turn
+from ferrule.passes.windows import windows
 from ferrule.program import DONATED, NOT_DONATED, PYTHON, SMALL, Output, Param, Program
 from ferrule.progress import reported
 from ferrule.stablehlo.importer import device_count, import_module
@@ -108,7 +109,7 @@ def compile_module(module: Module, settings: CompileOptions, trace: Trace, machi
         graph = trace.stage("epilogue", lambda: simplify(attach_epilogues(graph), ours=True))
     graph = trace.stage("split", lambda: split(graph))
     graph = trace.stage("hoist", lambda: turn(hoist(graph)))
-    graph = trace.stage("expand", lambda: expand(graph, machine, ours=True))
+    graph = trace.stage("expand", lambda: expand(windows(graph, machine, ours=True), machine, ours=True))
     graph = trace.stage("count", lambda: count(graph))
     graph = trace.stage("control", lambda: flatten_control(graph, machine))
     graph = trace.stage("carries", lambda: drop_carries(graph))

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import product
+from math import prod
 
 from ferrule.codegen.emitter import Emitter, Key, Lanes
 from ferrule.codegen.index import Component, Cond, Index
 from ferrule.codegen.llvm import V
 from ferrule.codegen.reduce import combiner
 from ferrule.ir import Op
-from ferrule.ir.types import DType, f32, i1, i64
+from ferrule.ir.types import DType, f32, i1, i32, i64
 
 # What `ops.reduction` reads from the attributes: window, strides, base and window dilations, padding.
 Window = tuple[tuple, tuple, tuple, tuple, tuple]
+
+# The windows around an element are gone through one by one, not in a loop, up to so many.
+WRITTEN_OUT = 16
 
 
 def over(
@@ -90,6 +95,8 @@ def scattered_element(em: Emitter, op: Op, index: Key, attrs: Window) -> Lanes:
     ones = tuple(1 for _ in window)
     plain: Window = (window, strides, ones, ones, padding)
     start = em.s.convert(op.operands[2].dtype, dtype, em.operand(op, 2, ()))
+    if len(op.operands) == 4:
+        return _from_chosen(em, op, index, attrs, start)
 
     def from_window(at: list[Index], carried: list[Lanes]) -> Sequence[Lanes]:
         # windows in the order of the source: the last position in the window belongs to the first window
@@ -143,3 +150,39 @@ def scattered_element(em: Emitter, op: Op, index: Key, attrs: Window) -> Lanes:
         return over(em, window, first, [x.dtype, i64], step)[1]
 
     return over(em, window, [start], [dtype], from_window)[0]
+
+
+def _from_chosen(em: Emitter, op: Op, index: Key, attrs: Window, start: Lanes) -> Lanes:
+    """As above, where operand 3 holds the number of the element that each window selects (passes/windows.py).
+
+    Only windows near the element are looked at; one that does not contain it has selected another one.
+    """
+    window, strides, _, _, padding = attrs
+    x, source, chosen, dtype = op.operands[0], op.operands[1], op.operands[3], op.result.dtype
+    mine = em.ix.lanes(em.ix.flatten(index, x.shape))
+    mine = em.b.cast("trunc", mine, em.s.type(i32))
+    counts = [-(-w // s) for w, s in zip(window, strides, strict=True)]
+
+    def from_window(at: list[Index], carried: list[Lanes]) -> Sequence[Lanes]:
+        exists: Cond = True
+        place: list[Component] = []
+        for d, size in enumerate(source.shape):
+            last, _ = em.ix.divmod(em.ix.add(index[d], padding[d][0]), strides[d])
+            spot = em.ix.add(em.ix.sub(last, counts[d] - 1), at[d])
+            exists = em.ix.both(exists, em.ix.inside(spot, 0, size))
+            place.append(em.ix.within(spot, 0, size))
+
+        def combined() -> Lanes:
+            value = em.s.convert(source.dtype, dtype, em.value(source, place))
+            here = em.s.compare("EQ", i32, em.value(chosen, place), mine)
+            (new,) = em.inline(op.regions[1], [carried[0], value])
+            return em.s.select(here, new, carried[0])
+
+        return [em.choose(exists, dtype, combined, lambda: carried[0])]
+
+    if prod(counts) > WRITTEN_OUT:
+        return over(em, counts, [start], [dtype], from_window)[0]
+    total: Lanes = start
+    for at in product(*map(range, counts)):
+        (total,) = from_window([em.ix.number(a) for a in at], [total])
+    return total

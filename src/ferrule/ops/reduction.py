@@ -189,7 +189,8 @@ def _cumulative(
 
 
 def _infer_select_and_scatter(op: Op) -> Sequence[Type]:
-    x, source, init = operands(op, 3)
+    x, source, init, *chosen = operands(op)
+    expect(op, chosen in ([], [Tensor(source.shape, i32)]), f"its selected positions are {chosen}")
     select, scatter = regions(op, 2)
     scalar = Tensor((), x.dtype)
     expect(op, init == Tensor((), source.dtype), f"the initial value is {init}, not a scalar {source.dtype}")
@@ -203,7 +204,7 @@ def _infer_select_and_scatter(op: Op) -> Sequence[Type]:
 
 
 def _select_and_scatter(op: Op, xs: Arrays, run: Run) -> Arrays:
-    x, source, init = xs
+    x, source, init = xs[:3]  # what is selected is found again
     rank = x.ndim
     window, strides, _, _, padding = _window_attrs(op, rank)
     select, scatter = vectorized(op.regions[0], run), vectorized(op.regions[1], run)
