@@ -1,7 +1,7 @@
 """The compiler: one function, one line per stage.
 
 read → legalize → import (→ partition) → simplify → loop_products → channels_last → match → split → hoist → expand →
-count → control → carries → fuse → finish → allocate → assemble → Program
+count → control → carries → fuse → finish (with alternate) → allocate → assemble → Program
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from ferrule.debug import Trace
 from ferrule.errors import InvalidArgument, Unsupported
 from ferrule.ir import Function, Module, Tensor, dismantle
 from ferrule.passes.allocate import allocate
+from ferrule.passes.alternate import alternate
 from ferrule.passes.assemble import Work, assemble
 from ferrule.passes.carries import drop_carries, late_carries
 from ferrule.passes.channels_last import channels_last
@@ -119,7 +120,7 @@ def compile_module(module: Module, settings: CompileOptions, trace: Trace, machi
     program = describe(module, main, settings)
     if not machine.grouped:
         aliases = [p.alias for p in program.params]
-        graph = trace.stage("finish", lambda: finish_products(graph, aliases, machine))
+        graph = trace.stage("finish", lambda: alternate(finish_products(graph, aliases, machine)))
     plan = trace.stage("allocate", lambda: allocate(graph, [p.alias for p in program.params], machine.grouped))
     known = kernel_cache(machine) if not trace.watched else None
     work = trace.stage("assemble", lambda: assemble(graph, plan, machine, program, known))
