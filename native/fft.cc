@@ -58,33 +58,59 @@ class Fft : public Prepared {
 
   Status Run(void* const* operands, void* const* results, ExecContext& context) const override {
     ThreadPool& pool = *context.pool;
-    int64_t last = static_cast<int64_t>(lengths_.size()) - 1;
-    bool inverse = kind_ == Kind::kInverse || kind_ == Kind::kComplexToReal;
-    if (kind_ == Kind::kComplexToReal) {
-      const C* from = static_cast<const C*>(operands[0]);
-      if (last > 0) {  // the operand must stay as it is: leading dimensions go through scratch memory
-        int64_t elements = outer_ * columns_;
-        for (int64_t d = 0; d < last; ++d) elements *= lengths_[d];
-        C* scratch = static_cast<C*>(context.allocate(context.allocate_self, elements * sizeof(C)));
-        if (!scratch) return OutOfMemory("no memory for an IRFFT's " + std::to_string(elements) + " coefficients");
-        for (int64_t d = 0; d < last; ++d) Along(d, d == 0 ? from : scratch, scratch, true, R(1), pool);
-        from = scratch;
+    C* scratch = nullptr;
+    if (kind_ == Kind::kComplexToReal && lengths_.size() > 1) {
+      // The operand must stay as it is: leading dimensions go through scratch memory.
+      scratch = static_cast<C*>(context.allocate(context.allocate_self, outer_ * Coefficients() * sizeof(C)));
+      if (!scratch) {
+        return OutOfMemory("no memory for an IRFFT's " + std::to_string(outer_ * Coefficients()) + " coefficients");
       }
-      ComplexToReal(from, static_cast<R*>(results[0]), pool);
-      return Status();
     }
-    C* to = static_cast<C*>(results[0]);
-    if (kind_ == Kind::kRealToComplex) {
-      RealToComplex(static_cast<const R*>(operands[0]), to, pool);
+    int64_t threads = pool.threads();
+    bool shared = lengths_.size() > 1 && outer_ > 1 && Coefficients() * sizeof(C) <= kNearBytes;
+    if (shared && (outer_ >= 4 * threads || outer_ % threads == 0)) {
+      // All dimensions of one signal while it lies in a thread's own cache.
+      pool.For(outer_, 1, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) Signals(operands[0], results[0], scratch, i, 1, pool);
+      });
     } else {
-      Along(last, static_cast<const C*>(operands[0]), to, inverse, last == 0 ? scale_ : R(1), pool);
+      Signals(operands[0], results[0], scratch, 0, outer_, pool);
     }
-    for (int64_t d = last - 1; d >= 0; --d) Along(d, to, to, inverse, d == 0 ? scale_ : R(1), pool);
     return Status();
   }
 
  private:
   static constexpr int64_t kLanes = 64 / sizeof(R);
+  static constexpr int64_t kNearBytes = 1 << 19;
+
+  // The complex coefficients of one signal.
+  int64_t Coefficients() const {
+    int64_t product = columns_;
+    for (size_t d = 0; d + 1 < lengths_.size(); ++d) product *= lengths_[d];
+    return product;
+  }
+
+  // The transforms of `count` signals from the given one on.
+  void Signals(const void* operand, void* result, C* scratch, int64_t first, int64_t count, ThreadPool& pool) const {
+    int64_t last = static_cast<int64_t>(lengths_.size()) - 1, complex = first * Coefficients();
+    int64_t real = first * (Coefficients() / columns_) * lengths_.back();
+    bool inverse = kind_ == Kind::kInverse || kind_ == Kind::kComplexToReal;
+    if (kind_ == Kind::kComplexToReal) {
+      const C* from = static_cast<const C*>(operand) + complex;
+      for (int64_t d = 0; d < last; ++d, from = scratch + complex) {
+        Along(d, from, scratch + complex, count, true, R(1), pool);
+      }
+      ComplexToReal(from, static_cast<R*>(result) + real, count, pool);
+      return;
+    }
+    C* to = static_cast<C*>(result) + complex;
+    if (kind_ == Kind::kRealToComplex) {
+      RealToComplex(static_cast<const R*>(operand) + real, to, count, pool);
+    } else {
+      Along(last, static_cast<const C*>(operand) + complex, to, count, inverse, last == 0 ? scale_ : R(1), pool);
+    }
+    for (int64_t d = last - 1; d >= 0; --d) Along(d, to, to, count, inverse, d == 0 ? scale_ : R(1), pool);
+  }
   const FftStages<R>& loops_ = FftLoops<R>();
 
   // Runs `some(re, im, scratch, line, lanes)` for groups of at most kLanes lines.
@@ -111,11 +137,11 @@ class Fft : public Prepared {
     });
   }
 
-  // Complex transforms along dimension d.
-  void Along(int64_t d, const C* from, C* to, bool inverse, R scale, ThreadPool& pool) const {
+  // Complex transforms of `count` signals along dimension d.
+  void Along(int64_t d, const C* from, C* to, int64_t count, bool inverse, R scale, ThreadPool& pool) const {
     const FftPlan<R>& plan = *plans_[d];
     int64_t last = static_cast<int64_t>(lengths_.size()) - 1;
-    int64_t n = d == last ? columns_ : lengths_[d], inner = 1, outer = outer_;
+    int64_t n = d == last ? columns_ : lengths_[d], inner = 1, outer = count;
     for (int64_t i = d + 1; i <= last; ++i) inner *= i == last ? columns_ : lengths_[i];
     for (int64_t i = 0; i < d; ++i) outer *= lengths_[i];
     if (inner == 1 && plan.by_rows()) {
@@ -155,19 +181,19 @@ class Fft : public Prepared {
   // Transforms between real rows and their half spectra. A row of even length is treated as a complex signal of half
   // the length, z[i] = x[2i] + i x[2i+1], and X[k] = (Z[k] + Z'[h-k]) / 2 - i w^k (Z[k] - Z'[h-k]) / 2 (' conjugates).
   // (Two rows as one complex signal would be as fast, but a NaN or a large value in one would spoil the other.)
-  void RealToComplex(const R* from, C* to, ThreadPool& pool) const {
+  void RealToComplex(const R* from, C* to, int64_t count, ThreadPool& pool) const {
     const FftPlan<R>& plan = *plans_.back();
     int64_t n = lengths_.back(), h = plan.size();
     bool even = h != n;
     if (even && plan.by_rows()) {
-      ForRows(plan, Rows(), pool, [&](R* scratch, int64_t row) {
+      ForRows(plan, Rows(count), pool, [&](R* scratch, int64_t row) {
         R* z = scratch + 4 * h;
         plan.TransformRow(from + row * n, z, scratch, false, R(1));
         loops_.unfold(z, roots_->values.data(), Parts(to + row * columns_), h);
       });
       return;
     }
-    ForLines(plan, Rows(), pool, [&](R* re, R* im, R* scratch, int64_t line, int64_t lanes) {
+    ForLines(plan, Rows(count), pool, [&](R* re, R* im, R* scratch, int64_t line, int64_t lanes) {
       for (int64_t l = 0; l < lanes; ++l) {
         const R* x = from + (line + l) * n;
         for (int64_t i = 0; i < h; ++i) {
@@ -192,19 +218,19 @@ class Fft : public Prepared {
     });
   }
 
-  void ComplexToReal(const C* from, R* to, ThreadPool& pool) const {
+  void ComplexToReal(const C* from, R* to, int64_t count, ThreadPool& pool) const {
     const FftPlan<R>& plan = *plans_.back();
     int64_t n = lengths_.back(), h = plan.size();
     bool even = h != n;
     if (even && plan.by_rows()) {
-      ForRows(plan, Rows(), pool, [&](R* scratch, int64_t row) {
+      ForRows(plan, Rows(count), pool, [&](R* scratch, int64_t row) {
         R* z = scratch + 4 * h;
         loops_.fold(Parts(from + row * columns_), roots_->values.data(), z, h);
         plan.TransformRow(z, to + row * n, scratch, true, scale_);
       });
       return;
     }
-    ForLines(plan, Rows(), pool, [&](R* re, R* im, R* scratch, int64_t line, int64_t lanes) {
+    ForLines(plan, Rows(count), pool, [&](R* re, R* im, R* scratch, int64_t line, int64_t lanes) {
       for (int64_t l = 0; l < lanes; ++l) {
         const C* x = from + (line + l) * columns_;
         // The imaginary parts of a real signal's first and middle coefficients do not count.
@@ -243,8 +269,8 @@ class Fft : public Prepared {
   static const R* Parts(const C* x) { return reinterpret_cast<const R*>(x); }
   static R* Parts(C* x) { return reinterpret_cast<R*>(x); }
 
-  int64_t Rows() const {
-    int64_t rows = outer_;
+  int64_t Rows(int64_t count) const {
+    int64_t rows = count;
     for (size_t i = 0; i + 1 < lengths_.size(); ++i) rows *= lengths_[i];
     return rows;
   }

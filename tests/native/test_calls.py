@@ -509,21 +509,23 @@ def test_fft(length, single):
         assert np.abs(got - want).max() <= tolerance * max(1, np.abs(want).max())
 
 
-@pytest.mark.parametrize("lengths", [(4, 6), (5, 7), (3, 4, 8), (7, 1, 5)])
-def test_fft_dimensions(lengths):
+@pytest.mark.parametrize("lengths", [(4, 6), (5, 7), (3, 4, 8), (7, 1, 5), (24, 64), (200, 300)])
+@pytest.mark.parametrize("signals", [1, 3, 4, 9])
+def test_fft_dimensions(lengths, signals):
+    """Of one signal after the other, and of several at once, each by one thread."""
     axes = tuple(range(-len(lengths), 0))
-    x = random((3, *lengths), np.complex128)
+    x = random((signals, *lengths), np.complex128)
     for kind, reference in (("FFT", np.fft.fftn), ("IFFT", np.fft.ifftn)):
         got = call("fft", [x], [(x.shape, x.dtype)], dict(type=kind, length=lengths))[0]
-        np.testing.assert_allclose(got, reference(x, axes=axes), atol=1e-12)
-    r = random((3, *lengths), np.float64)
-    half = (3, *lengths[:-1], lengths[-1] // 2 + 1)
+        np.testing.assert_allclose(got, reference(x, axes=axes), atol=1e-10)
+    r = random((signals, *lengths), np.float64)
+    half = (signals, *lengths[:-1], lengths[-1] // 2 + 1)
     got = call("fft", [r], [(half, np.complex128)], dict(type="RFFT", length=lengths))[0]
-    np.testing.assert_allclose(got, np.fft.rfftn(r, axes=axes), atol=1e-12)
+    np.testing.assert_allclose(got, np.fft.rfftn(r, axes=axes), atol=1e-10)
     y = random(half, np.complex128)
     kept = y.copy()
     got = call("fft", [y], [(r.shape, np.float64)], dict(type="IRFFT", length=lengths))[0]
-    np.testing.assert_allclose(got, np.fft.irfftn(y, lengths, axes=axes), atol=1e-12)
+    np.testing.assert_allclose(got, np.fft.irfftn(y, lengths, axes=axes), atol=1e-10)
     np.testing.assert_array_equal(y, kept)
 
 
