@@ -31,6 +31,7 @@ constexpr int kSlots = 16;           // jobs that may be spread at once; further
 constexpr int kChunksPerThread = 4;  // so that a slow core does not hold up the others
 constexpr int kMaxThreads = 1024;
 constexpr int kMinSpinNs = 2000, kMaxSpinNs = 50000;
+constexpr int kStayUs = 500;
 
 void Pause() {
 #if defined(__x86_64__)
@@ -164,6 +165,7 @@ class Pool final : public ThreadPool {
 
   // Tells the workers that there is something to do; wakes up to `wanted` sleeping ones.
   void Announce(int wanted) {
+    announcer_.store(sched_getcpu(), std::memory_order_relaxed);
     epoch_.fetch_add(1);
     if (sleepers_.load() > 0) FutexWake(epoch_, wanted);
   }
@@ -193,12 +195,35 @@ class Pool final : public ThreadPool {
     return nullptr;
   }
 
+  // Linux may wake a worker on the processor of the thread that wants it: both then take turns there, for tens of
+  // milliseconds, while another processor idles. The worker leaves it, and may still go wherever it could go before.
+  class Place {
+   public:
+    void Leave(int taken) {
+      if (taken < 0 || taken >= CPU_SETSIZE || sched_getcpu() != taken) return;
+      const Clock::time_point now = Clock::now();
+      if (now < next_) return;
+      next_ = now + std::chrono::microseconds(kStayUs);
+      cpu_set_t allowed, free;
+      if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
+      free = allowed;
+      CPU_CLR(static_cast<size_t>(taken), &free);
+      if (CPU_COUNT(&free) == 0 || sched_setaffinity(0, sizeof free, &free) != 0) return;
+      sched_setaffinity(0, sizeof allowed, &allowed);
+    }
+
+   private:
+    Clock::time_point next_;  // before it the worker stays: on a busy machine it would be moved again and again
+  };
+
   [[noreturn]] void Serve() {
     int spin = kMaxSpinNs / 2;
+    Place place;
     for (;;) {
       uint32_t seen = epoch_.load();
       if (WorkOnce()) continue;
       if (SpinUntilNews(seen, spin)) {
+        place.Leave(announcer_.load(std::memory_order_relaxed));
         spin = std::min(spin * 2, kMaxSpinNs);
         continue;
       }
@@ -206,6 +231,7 @@ class Pool final : public ThreadPool {
       sleepers_.fetch_add(1);
       FutexWait(epoch_, seen);
       sleepers_.fetch_sub(1);
+      place.Leave(announcer_.load(std::memory_order_relaxed));
     }
   }
 
@@ -254,7 +280,7 @@ class Pool final : public ThreadPool {
   std::atomic<int> started_{0};
   std::mutex start_mutex_;
   alignas(64) std::atomic<uint32_t> epoch_{0};
-  std::atomic<int> sleepers_{0};
+  std::atomic<int> sleepers_{0}, announcer_{-1};  // the latter: the processor of who announced last
   Slot slots_[kSlots];
   std::mutex task_mutex_;
   std::deque<std::pair<void (*)(void*), void*>> tasks_;

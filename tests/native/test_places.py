@@ -1,0 +1,74 @@
+"""On which processors the pool's threads are (Place in native/thread_pool.cc)."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = """
+import os, sys, time
+sys.path.insert(0, sys.argv[1])
+import numpy as np
+from one_call import OneCall, aligned, native, tensor
+
+n = 256
+a, b, d = (aligned((n, n), "f") for _ in range(3))
+a[...], b[...] = np.random.default_rng(0).standard_normal((2, n, n))
+at = {"batch": 1, "m": n, "n": n, "k": n, "a_strides": (0, n, 1), "b_strides": (0, n, 1)}
+product = OneCall("gemm", [tensor(a.shape, "f")] * 2, [tensor(d.shape, "f")], at)
+want = a.astype("d") @ b
+
+def run(seconds):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        d[...] = 0
+        product.run([a, b], [d])
+        np.testing.assert_allclose(d, want, atol=1e-3)
+
+def worker():
+    for thread in os.listdir("/proc/self/task"):
+        if open(f"/proc/self/task/{thread}/comm").read().startswith("ferrule-"):
+            return int(thread)
+
+run(0.02)
+processors, thread = sorted(os.sched_getaffinity(0)), worker()
+here, there = {processors[0]}, set(processors[:2])
+"""
+
+CASES = {
+    "a thread that was moved may go where it could go before": """
+for _ in range(20):  # put where the caller is, then let go
+    os.sched_setaffinity(0, here)
+    os.sched_setaffinity(thread, here)
+    os.sched_setaffinity(thread, there)
+    run(0.01)
+    end = time.monotonic() + 5  # it may be on its way
+    while os.sched_getaffinity(thread) != there and time.monotonic() < end:
+        time.sleep(0.001)
+    assert os.sched_getaffinity(thread) == there
+""",
+    "a thread that may be nowhere else stays": """
+os.sched_setaffinity(0, here)
+os.sched_setaffinity(thread, here)
+run(0.05)
+assert os.sched_getaffinity(thread) == here
+""",
+    "a thread that is where nobody is stays": """
+os.sched_setaffinity(0, here)
+os.sched_setaffinity(thread, there - here)
+run(0.05)
+assert os.sched_getaffinity(thread) == there - here
+""",
+}
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one processor")
+@pytest.mark.parametrize("case", CASES)
+def test_places(case):
+    code = SCRIPT + CASES[case]
+    environment = os.environ | {"FERRULE_NUM_THREADS": "2"}
+    subprocess.run([sys.executable, "-c", code, str(Path(__file__).parent)], check=True, env=environment)
