@@ -580,10 +580,52 @@ bool VectorProduct(const GemmShape& s, const void* a, const void* b, void* d, Th
   return false;
 }
 
+// The parts in which the sums of a small result are formed where they are long, as in gradients of weights; else each
+// thread would read one whole side. They are the same for every number of threads.
+template <class T>
+int64_t PartsOfSums(const GemmShape& s) {
+  constexpr int64_t kMostParts = 32, kLeastDepth = 8 * Blocked<T>::kDepth, kMostSums = (64 << 10) / sizeof(T);
+  bool fits = s.batch == 1 && !s.add && IsDirect<T>(s.d_type) && s.m * s.n <= kMostSums;
+  return fits ? std::clamp<int64_t>(s.k / kLeastDepth, 1, kMostParts) : 1;
+}
+
+// False where the sums are formed in one part.
+template <class T>
+bool LongSums(const GemmShape& s, const void* a, const void* b, void* d, ThreadPool* pool, const Epilogue* epilogue) {
+  const int64_t sums = s.m * s.n, parts = PartsOfSums<T>(s);
+  if (parts == 1) return false;
+  GemmShape part = s;
+  part.d_row = s.n;
+  T* all = ThreadScratch().d.template Get<T>(parts * sums);
+  Spread(pool, parts, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      GemmShape shape = part;
+      const int64_t from = Border(s.k, parts, Blocked<T>::kDepth, i);
+      shape.k = Border(s.k, parts, Blocked<T>::kDepth, i + 1) - from;
+      Blocked<T>(shape, GemmExtras{})
+          .Block(At(a, s.a_type, from * s.a_col), At(b, s.b_type, from * s.b_row), all + i * sums, 0, 0, s.m, 0, s.n);
+    }
+  });
+  Spread(pool, s.m, std::max<int64_t>(1, (1 << 16) / (s.n * parts)), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      T* to = static_cast<T*>(d) + i * s.d_row;
+      const T* from = all + i * s.n;
+      std::copy_n(from, s.n, to);
+      for (int64_t p = 1; p < parts; ++p) {
+        from += sums;
+        for (int64_t j = 0; j < s.n; ++j) to[j] += from[j];
+      }
+    }
+    if (epilogue) (*epilogue)(begin, end - begin, 0, s.n);
+  });
+  return true;
+}
+
 template <class T>
 void Multiply(const GemmShape& s, const void* a, const void* b, void* d, ThreadPool* pool, const GemmExtras& extras) {
   const Epilogue* epilogue = extras.epilogue;
   if (VectorProduct<T>(s, a, b, d, pool, epilogue)) return;
+  if (!extras.packed && LongSums<T>(s, a, b, d, pool, epilogue)) return;
   Blocked<T> blocked(s, extras);
   const auto& kernels = KernelsOf<T>(ChosenKernels());
   int64_t threads = pool ? pool->threads() : 1;
@@ -615,7 +657,7 @@ void Multiply(const GemmShape& s, const void* a, const void* b, void* d, ThreadP
 bool TakesPacked(const GemmShape& s) {
   bool direct = s.a_type == Element::kF32 && s.b_type == Element::kF32 && s.d_type == Element::kF32;
   bool vectors = s.m == 1 || (s.b_row == 1 && s.m <= kFewVectors);  // they read B from end to end anyway
-  return direct && s.batch == 1 && !s.add && !vectors && s.m <= kFewPacked && s.n >= 64 &&
+  return direct && s.batch == 1 && !s.add && !vectors && s.m <= kFewPacked && s.n >= 64 && PartsOfSums<float>(s) == 1 &&
          s.k * s.n * static_cast<int64_t>(sizeof(float)) >= Blocked<float>::kLargeBytes;
 }
 
