@@ -184,3 +184,15 @@ def test_lanes_have_rows(build: Callable[..., Any], rows: int, tiles: bool) -> N
     """No search for the largest of a vector's lanes, where there are rows for all lanes."""
     text = emit_kernel(case("", [((rows, 16), "f32")], build).block, "k", host()).text
     assert ("extractelement" in text) != tiles
+
+
+def test_large_arrays_are_read_in_order() -> None:
+    """Long lines and one operation for each element: vectors along the rows."""
+
+    def text(rows: int, build: Callable[..., Any]) -> str:
+        g = Graph(Tensor((rows, 64), DTYPES["f32"]))
+        return emit_kernel(g.done(build(g, *g.args)), "k", host()).text
+
+    assert "extractelement" in text(1 << 16, maximum)
+    assert "extractelement" not in text(1 << 12, maximum)
+    assert "extractelement" not in text(1 << 16, argmax)

@@ -13,13 +13,14 @@ from functools import partial
 from math import prod
 from typing import TYPE_CHECKING
 
-from ferrule.codegen import memory, streams
+from ferrule.codegen import fetch_ahead, memory, streams
 from ferrule.codegen.index import Component, Index
 from ferrule.codegen.lanes import bits_of
 from ferrule.codegen.llvm import V, i64
 from ferrule.codegen.scalar import compute_type
 from ferrule.ir import Block, Op, Value, tensor
 from ferrule.ops import OPS
+from ferrule.ops.bodies import monoid
 from ferrule.targets.machine import Machine
 
 if TYPE_CHECKING:
@@ -30,7 +31,9 @@ if TYPE_CHECKING:
 # Longer rows are not transposed: vectors run along them.
 LONGEST = 64
 # More columns of a kernel that finishes its rows do not stay in registers.
-FINISHED = 32
+FINISHED = 31
+# Vectors along rows of so many elements read large arrays in order: faster, when one operation is all there is to do.
+IN_ORDER = 32
 # Rows have this many operations at most; they are written out one by one.
 WRITTEN_OUT = 4000.0
 # More lanes are not worth the code, where elements are small.
@@ -147,9 +150,12 @@ def _width(block: Block, machine: Machine, longest: int) -> tuple[int, int]:
 
 def reduced(block: Block, machine: Machine, rows: int) -> Columns | None:
     """The columns, if this kernel's elements are reductions along short rows; `rows` of them lie beside each other."""
-    if not any(op.name == "reduce" for op in block.ops):
+    found = [op for op in block.ops if op.name == "reduce"]
+    if not found:
         return None
     width, count = _width(block, machine, LONGEST)
+    if count >= IN_ORDER and all(monoid(op.regions[0]) for op in found) and fetch_ahead.distance(block.args):
+        return None
     return Columns(width, count) if width > 1 and rows >= 2 * width else None
 
 
