@@ -229,3 +229,20 @@ def test_a_carry_that_becomes_what_was_computed_before_the_loop(device: jax.Devi
     x = start((40,), "float32")
     agree(lambda x, xs: lax.scan(body, (x, x * 2), xs), x, start((trips, 40), "float32"))
     agree(lambda x: lax.fori_loop(0, trips, nested, (x, x - 1)), x)
+
+
+@pytest.mark.parametrize("steps", [3, 4, 7, 12])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int32", "complex64"])
+def test_large_states_change_places(device: jax.Device, steps: int, dtype: str) -> None:
+    """Of stencils, of methods that keep one or two states before, and in place (passes/alternate.py)."""
+    x = (start((517, 300), dtype) * 0.1).astype(dtype)
+    half = np.asarray(1 if dtype == "int32" else 0.5, dtype)
+
+    def around(u):
+        return jnp.roll(u, 1, 0) - jnp.roll(u, -1, 1)
+
+    def body(i, c):
+        u, before, v, w, x, y, z = c
+        return u - before + around(u) * half, u, v * half + around(v), w + 1, y + around(z), x, y
+
+    agree(lambda x: lax.fori_loop(0, steps, body, (x, x + 1, x, x, x, x, x + 1)), x)
