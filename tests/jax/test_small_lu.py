@@ -8,6 +8,9 @@ import pytest
 from jax.scipy.linalg import lu_factor
 
 import jax
+from ferrule.ir import Block, Tensor, Token
+from ferrule.ir.types import f32
+from ferrule.passes.small_lu import small_lu
 from ferrule.pipeline import compile_program
 from ferrule.program import Call, Launch, While
 
@@ -43,6 +46,15 @@ def test_no_call_of_lapack_no_loop_and_no_transposes():
     assert kinds(jnp.linalg.slogdet, normal(9, 32, 32)) == ["lu"]
     assert "lapack_sgetrf_ffi" in kinds(lambda a: lu_factor(a)[0], normal(70, 65))
     assert "lapack_cgetrf_ffi" in kinds(lambda a: lu_factor(a)[0], normal(8, 8, dtype="complex64"))
+
+
+def test_other_calls_are_left_alone():
+    vector = Tensor((4,), f32)
+    for name in ("anything", "lapack_sgetrf_ffi"):
+        for types in ([], [Token()], [vector], [vector, vector]):
+            block = Block(types)
+            op = block.add("custom_call", block.args, [vector] * 3, {"call_target_name": name})
+            assert small_lu(block, op, op.operands) is None
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

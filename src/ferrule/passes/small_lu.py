@@ -19,10 +19,12 @@ LARGEST = 64  # rows and columns: kSmallMatrix of native/small_matrix_tables.h
 
 def small_lu(out: Block, op: Op, operands: Sequence[Value]) -> Sequence[Value] | None:
     """The results of a call of LAPACK's getrf: factors, pivots and info; None where it is to stay."""
-    if TARGETS.get(op.attrs["call_target_name"]) != operands[0].dtype or len(op.results) != 3:
+    dtype = TARGETS.get(op.attrs["call_target_name"])
+    if dtype is None or len(operands) != 1 or len(op.results) != 3:
         return None
     type = operands[0].type
-    assert isinstance(type, Tensor)
+    if not isinstance(type, Tensor) or type.dtype != dtype or len(type.shape) < 2:
+        return None
     *batch, rows, columns = type.shape
     pivots, info = Tensor((*batch, min(rows, columns)), t.i32), Tensor(tuple(batch), t.i32)
     if not 0 < min(rows, columns) <= max(rows, columns) <= LARGEST or 0 in batch:
