@@ -91,7 +91,7 @@ def compile_program(code: bytes, format: str = "mlir", options: bytes = b"", tar
 
 def compile_module(module: Module, settings: CompileOptions, trace: Trace, machine: Machine) -> Program:
     """The stages after reading."""
-    module = trace.stage("legalize", lambda: legalize(module))
+    module = trace.stage("legalize", lambda: legalize(module, calls=not machine.grouped))
     imported = trace.stage("import", lambda: import_module(module, settings))
     for function in module.functions.values():
         dismantle(function.body)

@@ -20,7 +20,7 @@ from ferrule.stablehlo.check import MALFORMED
 NATIVE = {"erf", "erfc", "erf_inv", "acos", "acosh", "asin", "asinh", "atan", "atanh", "sinh", "cosh", "tan"}
 NATIVE |= {"square", "mulhi", "lgamma", "digamma", "next_after", "top_k", "bessel_i1e"}
 
-# Composites that Ferrule's rules for JAX write, for which the runtime has a call of the same name.
+# Composites that Ferrule's rules for JAX write, for which the runtime has a call of the same name, on the host.
 CALLS = {"ferrule.lu_permutation"}
 
 
@@ -34,10 +34,13 @@ def known_natively(name: str) -> bool:
     return found.element is not None or (found.evaluate is not None and not found.elementwise)
 
 
-def legalize(module: Module) -> Module:
-    """Rewrites the module's ops in place and returns it."""
+def legalize(module: Module, calls: bool = True) -> Module:
+    """Rewrites the module's ops in place and returns it. Without `calls`, on a device, which would have to wait for the
+    host, the composites in CALLS are what they are composed of."""
     # `exp2` is no op of CHLO; Ferrule's rules for JAX name it.
     native = {f"chlo.{name}" for name in NATIVE if known_natively(name)} | {"ferrule.exp2"}
+    if calls:
+        native |= CALLS
     for function in module.functions.values():
         _block(function.body, native)
     return module
@@ -60,7 +63,7 @@ def _block(block: Block, native: set[str]) -> None:
 
 def _composite(op: Op, native: set[str]) -> None:
     name, decomposition = op.attrs.get("name"), op.attrs["decomposition"]
-    if name in CALLS:
+    if name in native & CALLS:
         op.name, op.attrs, op.regions = "custom_call", {"call_target_name": name}, []
         return
     # The decompositions of most complex functions are sound at branch cuts and infinities; there is nothing to gain.
