@@ -17,19 +17,19 @@ from ferrule.ir.types import DTYPES
 from ferrule.targets.cpu import host
 
 
-def cut(g, x, axis, start, end):  # type: ignore[no-untyped-def]
+def cut(g, x, axis, start, end):
     starts, ends = [0] * len(x.shape), list(x.shape)
     starts[axis], ends[axis] = start, end
     return g("slice", x, start_indices=tuple(starts), limit_indices=tuple(ends), strides=(1,) * len(starts))
 
 
-def roll(g, x, axis, by):  # type: ignore[no-untyped-def]
+def roll(g, x, axis, by):
     n = x.shape[axis]
     at = -by % n
     return g("concatenate", cut(g, x, axis, at, n), cut(g, x, axis, 0, at), dimension=axis) if at else x
 
 
-def stencil(g, x, distances=(1, -1)):  # type: ignore[no-untyped-def]
+def stencil(g, x, distances=(1, -1)):
     total = x
     for axis in range(len(x.shape)):
         for by in distances:
@@ -37,7 +37,7 @@ def stencil(g, x, distances=(1, -1)):  # type: ignore[no-untyped-def]
     return total
 
 
-def pad(g, x, low, high, inner=None):  # type: ignore[no-untyped-def]
+def pad(g, x, low, high, inner=None):
     amounts = {"edge_padding_low": low, "edge_padding_high": high, "interior_padding": inner or (0,) * len(low)}
     return g("pad", x, g.const(7, x.dtype.name), **amounts)
 
@@ -64,41 +64,41 @@ def test_stencils(shape: tuple[int, ...], distances: tuple[int, ...]) -> None:
 def test_what_is_joined() -> None:
     """Of one array in other ways, of several, of what is computed, and under other movements."""
 
-    def wrapped(g, x):  # type: ignore[no-untyped-def]
+    def wrapped(g, x):
         wide = g("concatenate", cut(g, x, 1, 98, 100), x, cut(g, x, 1, 0, 3), dimension=1)
         return g("concatenate", cut(g, wide, 0, 5, 6), wide, cut(g, wide, 0, 0, 1), dimension=0)
 
-    def in_parts(g, x):  # type: ignore[no-untyped-def]
+    def in_parts(g, x):
         return g(
             "concatenate", *(cut(g, x, 0, *ends) for ends in ((4, 6), (0, 1), (1, 1), (2, 5), (3, 4))), dimension=0
         )
 
-    def others(g, x, y):  # type: ignore[no-untyped-def]
+    def others(g, x, y):
         return g("concatenate", cut(g, x, 1, 0, 37), cut(g, y, 1, 9, 90), x, dimension=1)
 
-    def computed(g, x):  # type: ignore[no-untyped-def]
+    def computed(g, x):
         y = g("multiply", x, x)
         return g("add", roll(g, y, 0, 1), roll(g, g("negate", y), 1, -1))
 
-    def moved(g, x):  # type: ignore[no-untyped-def]
+    def moved(g, x):
         y = g("transpose", roll(g, roll(g, x, 0, 2), 1, 9), permutation=(1, 0))
         return g("reverse", g("reshape", y, result=Tensor((50, 2, 6), x.dtype)), dimensions=(1,))
 
-    def strided(g, x):  # type: ignore[no-untyped-def]
+    def strided(g, x):
         y = roll(g, roll(g, x, 1, 50), 0, 1)
         return g("slice", y, start_indices=(1, 3), limit_indices=(6, 98), strides=(2, 3))
 
-    def padded(g, x):  # type: ignore[no-untyped-def]
+    def padded(g, x):
         return g("add", pad(g, x, (1, 1), (1, 30)), pad(g, x, (0, 31), (2, 0)))
 
-    def cut_and_dilated(g, x):  # type: ignore[no-untyped-def]
+    def cut_and_dilated(g, x):
         return g("add", pad(g, x, (0, -3), (0, 40)), pad(g, pad(g, x, (0, 0), (0, 0), (0, 1)), (0, 0), (0, -62)))
 
-    def broadcast(g, x):  # type: ignore[no-untyped-def]
+    def broadcast(g, x):
         row = roll(g, cut(g, x, 0, 2, 3), 1, 1)
         return g("add", x, g("broadcast_in_dim", row, broadcast_dimensions=(0, 1), result=x.type))
 
-    def sums(g, x):  # type: ignore[no-untyped-def]
+    def sums(g, x):
         block = Graph(Tensor((), x.dtype), Tensor((), x.dtype))
         body = block.done(block("add", *block.args))
         return g("reduce", roll(g, x, 1, 1), g.const(0, "f32"), dimensions=(0,), regions=[body])
@@ -113,13 +113,13 @@ def test_not_a_number_stays_in_its_place() -> None:
     x = sample((40, 80), "f32")
     x[[0, 0, 39, 39, 7], [0, 79, 0, 79, 33]] = [np.nan, np.inf, -np.inf, np.nan, -0.0]
 
-    def both(g, x):  # type: ignore[no-untyped-def]
+    def both(g, x):
         return roll(g, x, 1, 1), roll(g, x, 0, 1), g("multiply", roll(g, x, 1, -1), x)
 
     check([case("", [((40, 80), "f32")], both, args=[x])])
 
 
-def _block(shape: tuple[int, ...], build) -> Block:  # type: ignore[no-untyped-def]
+def _block(shape: tuple[int, ...], build) -> Block:
     g = Graph(Tensor(shape, DTYPES["f32"]))
     return g.done(build(g, *g.args))
 

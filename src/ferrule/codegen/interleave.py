@@ -16,13 +16,12 @@ from ferrule.codegen.emitter import Emitter, Family, Lanes
 from ferrule.codegen.index import Component, Index
 from ferrule.codegen.lanes import bits_of
 from ferrule.codegen.llvm import V
+from ferrule.codegen.row_pieces import in_pieces
 from ferrule.codegen.scalar import compute_type
 from ferrule.codegen.tiles import CHEAP
 from ferrule.ir import Block, Value, tensor
 from ferrule.ops import OPS
 
-# About so many elements are one iteration of the grid.
-PIECE = 8192
 # The vectors of longer rows, and what they are mixed from, do not stay in registers.
 LONGEST = 15
 # Rows so short are better mixed than written one by one, even where nothing lies across them.
@@ -83,13 +82,9 @@ def _loops(
     end: V,
     compute: Compute,
 ) -> int:
-    b, (*outer_sizes, rows, row) = family.b, sizes
-    high = max(PIECE // row // width, 1) * width
-    pieces = -(-rows // high)
-
     def store(em: Emitter, outer: Sequence[Component], first: Index) -> None:
         """All results are computed before the first is stored: they may lie in an operand's memory."""
-        found = [compute(em, [*outer, first, em.ix.number(k)]) for k in range(row)]
+        found = [compute(em, [*outer, first, em.ix.number(k)]) for k in range(sizes[-1])]
         start = em.ix.flatten([*outer, first._replace(step=0), em.ix.number(0)], sizes)
         for i, (value, pointer) in enumerate(zip(block.results, outputs, strict=True)):
             dtype = value.dtype
@@ -98,32 +93,7 @@ def _loops(
                 place = em.ix.add(start, j * em.width)._replace(step=0 if em.width == 1 else 1)
                 memory.store(em.ix, pointer, dtype, place, [part], None, family.stream if em.width > 1 else 0)
 
-    def iteration(i: V, _: list[V]) -> list[V]:
-        em = family.at(1)
-        with em.scope():
-            *outer, piece = em.ix.split(Index(i, 0, 0, prod(outer_sizes) * pieces), [*outer_sizes, pieces])
-            top = em.ix.mul(piece, high)
-            bottom = em.ix.clamp(em.ix.add(top, high), 0, rows)
-            whole = em.ix.sub(bottom, em.ix.divmod(bottom, width)[1])
-
-            def several(first: V, _: list[V]) -> list[V]:
-                many = family.at(width)
-                with many.scope():
-                    store(many, outer, Index(first, 1, 0, rows, width))
-                return []
-
-            def single(first: V, _: list[V]) -> list[V]:
-                with em.scope():
-                    store(em, outer, Index(first, 0, 0, rows))
-                return []
-
-            b.loop(top.base, whole.base, width, [], several, "rows")
-            if rows % width:
-                b.loop(whole.base, bottom.base, 1, [], single, "rest")
-        return []
-
-    b.loop(begin, end, 1, [], iteration, "grid")
-    return prod(outer_sizes) * pieces
+    return in_pieces(family, sizes, width, begin, end, store, store)
 
 
 def mixed(family: Family, vectors: Sequence[V], width: int) -> list[V]:

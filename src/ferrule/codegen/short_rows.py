@@ -17,6 +17,7 @@ from ferrule.codegen import fetch_ahead, memory, streams
 from ferrule.codegen.index import Component, Index
 from ferrule.codegen.lanes import bits_of
 from ferrule.codegen.llvm import V, i64
+from ferrule.codegen.row_pieces import in_pieces
 from ferrule.codegen.scalar import compute_type
 from ferrule.ir import Block, Op, Value, tensor
 from ferrule.ops import OPS
@@ -38,8 +39,6 @@ IN_ORDER = 32
 WRITTEN_OUT = 4000.0
 # More lanes are not worth the code, where elements are small.
 LANES = 16
-# About so many elements are one iteration of the grid of a kernel that finishes its rows.
-PIECE = 8192
 # Below this rows are whole vectors' elements picked from each other; from it on they are transposed in pieces.
 PICKED = 8
 
@@ -201,10 +200,7 @@ def _loops(
     end: V,
     single: Callable[[Index], None],
 ) -> int:
-    b, (*outer_sizes, rows, count) = family.b, sizes
-    width, shape = columns.width, block.results[0].shape
-    high = max(PIECE // count // width, 1) * width
-    pieces = -(-rows // high)
+    width, count, shape = columns.width, sizes[-1], block.results[0].shape
 
     def tile(em: Emitter, outer: Sequence[Component], first: Index) -> None:
         """All results are computed before the first is stored: they may lie in an operand's memory."""
@@ -219,30 +215,8 @@ def _loops(
         for value, pointer, lanes in zip(block.results, outputs, found, strict=True):
             columns.store(em, pointer, value, offset, lanes)
 
-    def iteration(i: V, _: list[V]) -> list[V]:
-        em = family.at(1)
-        with em.scope():
-            *outer, piece = em.ix.split(Index(i, 0, 0, prod(outer_sizes) * pieces), [*outer_sizes, pieces])
-            top = em.ix.mul(piece, high)
-            bottom = em.ix.clamp(em.ix.add(top, high), 0, rows)
-            whole = em.ix.sub(bottom, em.ix.divmod(bottom, width)[1])
+    def one(em: Emitter, outer: Sequence[Component], row: Index) -> None:
+        at = em.ix.flatten([*outer, row], sizes[:-1])
+        single(at._replace(low=0, high=prod(sizes[:-1])))
 
-            def several(first: V, _: list[V]) -> list[V]:
-                many = family.at(width)
-                with many.scope():
-                    tile(many, outer, Index(first, 1, 0, rows, width))
-                return []
-
-            def one(row: V, _: list[V]) -> list[V]:
-                with em.scope():
-                    at = em.ix.flatten([*outer, Index(row, 0, 0, rows)], sizes[:-1])
-                    single(at._replace(low=0, high=prod(sizes[:-1])))
-                return []
-
-            b.loop(top.base, whole.base, width, [], several, "tiles")
-            if rows % width:
-                b.loop(whole.base, bottom.base, 1, [], one, "rest")
-        return []
-
-    b.loop(begin, end, 1, [], iteration, "grid")
-    return prod(outer_sizes) * pieces
+    return in_pieces(family, sizes, width, begin, end, tile, one)

@@ -328,8 +328,9 @@ def _concatenate_element(em: Emitter, op: Op, k: int, index: Key) -> Lanes:
         begins = [first[axis] - start for first, (_, start, _) in zip(source[1], pieces, strict=True)]
         place = em.ix.shifted(at, [start + size for _, start, size in pieces], begins)
         starts = source[1][0]
-        return em.value(source[0], [place if d == axis else em.ix.plus(c, em.ix.number(starts[d]))
-                                    for d, c in enumerate(index)])  # fmt: skip
+        moved = [em.ix.plus(c, em.ix.number(start)) for c, start in zip(index, starts, strict=True)]
+        moved[axis] = place
+        return em.value(source[0], moved)
 
     def pick(rest: list[tuple[int, int, int]]) -> Lanes:
         i, start, size = rest[0]
@@ -356,8 +357,7 @@ def _one_source(op: Op) -> tuple[Value, list[Sequence[int]]] | None:
         inner, starts = part, [0] * len(part.shape)
         if part.op is not None and part.op.name == "slice" and all(s == 1 for s in part.op.attrs.get("strides") or ()):
             inner, starts = part.op.operands[0], list(part.op.attrs["start_indices"])
-        if found and (inner is not source or any(a != b for d, (a, b) in enumerate(zip(starts, found[0], strict=True))
-                                                 if d != axis)):  # fmt: skip
+        if found and (inner is not source or any(starts[d] != found[0][d] for d in range(len(starts)) if d != axis)):
             return None
         source = inner
         found.append(starts)

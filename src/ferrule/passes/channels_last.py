@@ -203,7 +203,8 @@ class _Turned:
         return self.written([self.take(self.operands[0], order), self.operands[1]], order, attrs)
 
     def slice(self, order: Order) -> list[Value]:
-        attrs = {n: tuple(self.op.attrs[n][d] for d in order) for n in ("start_indices", "limit_indices", "strides")}
+        names = ("start_indices", "limit_indices", "strides")
+        attrs = {n: tuple(self.op.attrs[n][d] for d in order) for n in names if self.op.attrs.get(n)}
         return self.written([self.take(self.operands[0], order)], order, attrs)
 
     def reverse(self, order: Order) -> list[Value]:
