@@ -22,7 +22,7 @@ from ferrule.codegen.llvm import Builder, V
 from ferrule.codegen.scalar import Scalars
 from ferrule.errors import Unsupported
 from ferrule.ir import Block, Op, Value, tensor
-from ferrule.ir.types import DType
+from ferrule.ir.types import DType, bf16
 from ferrule.ops import OPS
 from ferrule.targets.machine import Machine
 
@@ -85,6 +85,7 @@ class Family:
     fetched: Value | None = None  # an argument whose elements are asked for only (codegen/fetch_ahead.py)
     ahead: int = 0  # so many elements after what is read of large arguments is asked for (codegen/fetch_ahead.py)
     asked: set[Value] | None = None  # arguments that were asked for, in a kernel that reads them more than once
+    paired: int = 0  # vectors of so many bf16 are read in pairs (codegen/pairs.py)
     stream: int = 0  # stores go past the cache; they are aligned to this many bytes (codegen/streams.py)
     team: Team | None = None  # on devices: the work-items that do reductions together, while all of them come there
 
@@ -225,6 +226,10 @@ class Emitter:
         """Reads the elements at an offset."""
         if self.width > 1 and offset.step == 0:
             return self.spread(self.family.at(1).load_at(pointer, dtype, offset))
+        if self.family.paired == self.width > 1 and dtype == bf16 and offset.step == 1:
+            from ferrule.codegen.pairs import load
+
+            return load(self.b, pointer, offset.base, self.width)
         raw = memory.load(self.ix, pointer, dtype, offset, self._mask())
         return tuple(raw) if dtype.is_complex else self.s.from_memory(dtype, raw[0])
 

@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from ferrule.codegen import fetch_ahead
+from ferrule.codegen import fetch_ahead, pairs
 from ferrule.codegen.emitter import Emitter, Key, Lanes, parts, whole
 from ferrule.codegen.index import Component, Index
 from ferrule.codegen.lanes import bits_of
@@ -177,12 +177,15 @@ class Fold:
         assert start is not None
         begin = [wide.s.const(d, v) for d, v in zip(self.carried, start.values, strict=True)]
         rebuild = self.rebuild
+        registers = width * 4 // em.family.machine.vector_bytes
+        paired = registers > 1 and start.order is None and pairs.apply(self.op, em.family)
 
         def vectors(at: list[Component], carried: list[Lanes]) -> list[Lanes]:
             def step(i: V, flat: list[V]) -> list[V]:
                 with em.scope():
                     here = Index(i, 1, 0, inner, width)
-                    with fetch_ahead.asking(em.family, fetch_ahead.distance(list(em.family.pointers))):
+                    ahead = fetch_ahead.distance(list(em.family.pointers))
+                    with fetch_ahead.asking(em.family, ahead), pairs.reading(em.family, width if paired else 0):
                         news = self.inputs(wide, index, [*at, here])
                     return _flat(self.combine(wide, rebuild(flat), news))
 
@@ -193,7 +196,7 @@ class Fold:
             with em.scope():
                 flags = ", ".join(f"i1 {str(lane < inner - full).lower()}" for lane in range(width))
                 mask = V(f"<{width} x i1>", f"<{flags}>")
-                with em.masked(mask):
+                with em.masked(mask), pairs.reading(em.family, 0):
                     here = Index(i64(full), 1, full, inner, width)
                     news = self.combine(wide, total, self.inputs(wide, index, [*at, here]))
                 kept = zip(_flat(news), _flat(total), strict=True)
