@@ -114,7 +114,7 @@ def compile_module(module: Module, settings: CompileOptions, trace: Trace, machi
     graph = trace.stage("count", lambda: count(graph))
     graph = trace.stage("control", lambda: flatten_control(graph, machine))
     graph = trace.stage("carries", lambda: drop_carries(graph))
-    fused = trace.stage("fuse", lambda: late_carries(fuse(graph, machine)))
+    fused = trace.stage("fuse", lambda: late_carries(fuse(graph, machine, ours=True)))
     dismantle(graph)
     graph = fused
     program = describe(module, main, settings)

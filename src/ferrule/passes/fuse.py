@@ -18,7 +18,8 @@ results when they are loops over the same shape, and if that cannot be, the valu
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Sequence
 from math import prod
 
 from ferrule.codegen.scan import direction
@@ -66,11 +67,17 @@ PATHS = 8
 # Results that one kernel may have, and kernels looked at in search of a cycle before a merge is given up.
 MERGE = 16
 SEARCH = 300
+_OWN = frozenset({0})  # an element is asked for at the kernel's own index
+# A fusion: its results, the materialized values that it reads, and the ops that compute them.
+Content = tuple[Sequence[Value], list[Value], list[Op]]
 
 
-def fuse(block: Block, machine: Machine | None = None) -> Block:
-    """Returns the block with every op in a kernel or a boundary op; nested regions too."""
-    return _Fuser(block, {}, machine).run()
+def fuse(block: Block, machine: Machine | None = None, ours: bool = False) -> Block:
+    """Returns the block with every op in a kernel or a boundary op; nested regions too.
+
+    `ours` says that nobody else needs the block: what one kernel alone computes is moved into it, not copied.
+    """
+    return _Fuser(block, {}, machine, ours).run()
 
 
 def _closed(region: Block, op: Op) -> Block:
@@ -98,12 +105,13 @@ def _inline_constant(value: Value) -> bool:
 class _Fuser:
     """Fuses one block. `kernel_of` maps the op of a materialized value to the kernel (its first op) it belongs to."""
 
-    def __init__(self, block: Block, outer: dict[Value, Value], machine: Machine | None) -> None:
-        self.block = block
+    def __init__(self, block: Block, outer: dict[Value, Value], machine: Machine | None, ours: bool) -> None:
+        self.block, self.ours = block, ours
         self.machine = machine  # None: kernels hold no reductions of their rows (passes/row_kernels.py)
         self.row_valued: set[Op] = set()  # fused ops with one value per row of their kernel
         self.passes: dict[Op, frozenset[Op]] = {}  # fused op → the reductions and kernels that go over its elements
         self.env = outer  # materialized values of the input → values of the output, shared with nested blocks
+        self.inputs: dict[Op, list[Value]] = {}
         self.users: dict[Value, list[Op]] = {}
         self.position = {op: i for i, op in enumerate(block.ops)}
         self.escaping = set(block.results)
@@ -116,15 +124,18 @@ class _Fuser:
         self.pointwise: dict[Op, bool] = {}  # is each element computed at the index of its kernel's result?
         self.asked: dict[Op, frozenset[int]] = {}  # fused op → at which indices its element is computed in one kernel
         self.numbers: dict[tuple[Op, int, int], int] = {}  # those indices: through which op, which operand, from which
+        self.moved: set[Op] = set()  # ops that one kernel alone computes: they become part of it
         self.closed: set[Op] = set()  # kernels that are no plain loops: nothing may be merged into them
 
     def run(self) -> Block:
         for op in self.block.ops:
-            for value in _inputs(op):
+            inputs = self.inputs[op] = _inputs(op)
+            for value in inputs:
                 self.users.setdefault(value, []).append(op)
         for op in self.block.ops:
+            cost = self._estimate(op)
             for result in op.results:
-                self.cost[result] = self._estimate(op)
+                self.cost[result] = cost
                 self.sources[result] = self._sources_of(op, result)
         for op in reversed(self.block.ops):
             self._decide(op)
@@ -139,7 +150,7 @@ class _Fuser:
             return 1.0  # their readers load it
         definition = OPS.get(op.name)
         cost = definition.flops if definition else 1.0
-        if self.machine and row_kernels.reduces_rows(op, self.machine):
+        if self.machine and op.name == "reduce" and row_kernels.reduces_rows(op, self.machine):
             cost = 2 * LIGHT  # by a team of work-items, once for a row
         elif op.name in HEAVY:
             cost = max(cost, _size(op.operands[0]) / max(1, _size(op.results[0])))
@@ -160,7 +171,14 @@ class _Fuser:
                 readers = len(self.users[value])
                 known = self.sources.get(value, frozenset([value]))
                 found |= {value} if _worth_storing(len(known), readers) else known
-        return frozenset(v for v in found if 2 * _size(v) >= _size(result))
+        size = result.type.size
+        return frozenset([v for v in found if 2 * _size(v) >= size])
+
+    def _readers(self, op: Op) -> Sequence[Op]:
+        """The ops that read results of `op`, each as often as it does."""
+        if len(op.results) == 1:
+            return self.users.get(op.results[0], ())
+        return [u for r in op.results for u in self.users.get(r, ())]
 
     def _decide(self, op: Op) -> None:
         if op.name in BOUNDARY:
@@ -176,7 +194,7 @@ class _Fuser:
             if op.name == "reduce":
                 self.closed.update(homes)
             return
-        if not self._may_fuse(op, homes):
+        if not self._may_fuse(op):
             self._make_root(op)
             return
         if op.name not in HEAVY and _worth_storing(len(self.sources[op.results[0]]), len(homes)):
@@ -206,10 +224,13 @@ class _Fuser:
 
         What reads it element by element asks at its own indices, anything else through a new path for each of its own.
         """
+        readers = self._readers(op)
+        if len(readers) == 1 and OPS[readers[0].name].elementwise:
+            return self.asked.get(readers[0], _OWN)  # kernels' own ops have none
         found: set[int] = set()
         for result in op.results:
             for user in self.users.get(result, ()):
-                known = frozenset({0}) if user in self.parent else self.asked.get(user, frozenset({0}))
+                known = _OWN if user in self.parent else self.asked.get(user, _OWN)
                 if not OPS[user.name].elementwise:
                     ways = [i for i, v in enumerate(user.operands) if v is result]
                     known = frozenset(
@@ -220,24 +241,27 @@ class _Fuser:
 
     def _fits_rows(self, op: Op, homes: frozenset[Op], machine: Machine) -> bool:
         """Has the op one value for each row of the one kernel that reads it, where it is read for whole rows?"""
-        users = {u for r in op.results for u in self.users.get(r, ())}
-        if len(homes) != 1 or not users or any(r in self.escaping for r in op.results):
+        if len(homes) != 1 or not self.escaping.isdisjoint(op.results):
             return False
         (home,) = homes
         members = self.members[home]
         shape = members[0].results[0].type.shape
+        if op.results[0].type.shape == shape or not row_kernels.row_valued(op, shape, machine):
+            return False
         if any(not OPS[m.name].elementwise or r.type.shape != shape for m in members for r in m.results):
             return False
-        if not row_kernels.row_valued(op, shape, machine):
-            return False
+        users = set(self._readers(op))
         if any(u.name in BOUNDARY or any(v in op.results for r in u.regions for v in r.free()) for u in users):
             return False
         return all(u in self.row_valued or (u in self.homes and row_kernels.spreads(u, shape)) for u in users)
 
     def _passes_over(self, op: Op) -> frozenset[Op]:
         """The reductions of rows, and the kernels, each of which computes the elements of `op` for itself."""
+        readers = self._readers(op)
+        if len(readers) == 1 and (only := readers[0]) in self.homes and only not in self.row_valued:
+            return self.passes[only]
         found: set[Op] = set()
-        for user in (u for r in op.results for u in self.users.get(r, ())):
+        for user in readers:
             if user in self.row_valued:
                 found.update([user] if user.name == "reduce" else [])
             elif user in self.parent:
@@ -267,34 +291,33 @@ class _Fuser:
     def _homes_of(self, op: Op) -> frozenset[Op]:
         """The kernels that read the results of `op`, as things stand."""
         found: set[Op] = set()
-        for result in op.results:
-            for user in self.users.get(result, ()):
-                if user in self.parent:
-                    found.add(self._find(user))
-                elif user in self.homes:
-                    found.update(self._find(h) for h in self.homes[user])
+        for user in self._readers(op):
+            if user in self.parent:
+                found.add(self._find(user))
+            elif user in self.homes:
+                found.update(map(self._find, self.homes[user]))
         return frozenset(found)
 
     def _joins_pointwise(self, op: Op) -> bool:
         """Is each element needed only where the reading kernel computes the same element of its result?"""
         shape = op.results[0].type.shape
-        readers = [u for r in op.results for u in self.users.get(r, ())]
-        return bool(readers) and all(
-            u.name not in BOUNDARY
-            and OPS[u.name].elementwise
-            and self.pointwise.get(u, False)
-            and all(r.type.shape == shape for r in u.results)
-            for u in readers
-        )
+        readers = self._readers(op)
+        for user in readers:
+            if user.name in BOUNDARY or not (OPS[user.name].elementwise and self.pointwise.get(user, False)):
+                return False
+            if any(r.type.shape != shape for r in user.results):
+                return False
+        return bool(readers)
 
-    def _may_fuse(self, op: Op, homes: frozenset[Op]) -> bool:
+    def _may_fuse(self, op: Op) -> bool:
         value = op.results[0]
-        users = {u for r in op.results for u in self.users.get(r, ())}
+        users = set(self._readers(op))
+        names = {u.name for u in users}
         if op.name in UPDATES or not users or not isinstance(value.type, Tensor):
             return False
-        if any(r in self.escaping for r in op.results) or any(u.name in BOUNDARY for u in users):
+        if not (self.escaping.isdisjoint(op.results) and BOUNDARY.isdisjoint(names)):
             return False
-        if self.machine and not self.machine.grouped and any(u.name == "dot_general" for u in users):
+        if self.machine and not self.machine.grouped and "dot_general" in names:
             return False  # a product reads each element many times
         if op.name == "iota":
             # what an update overwrites is in memory
@@ -303,8 +326,10 @@ class _Fuser:
         if cost > LIMIT:
             return False
         for user in users:
+            if cost <= LIGHT and not user.regions and user.name not in UPDATES:
+                continue
             for result in op.results:
-                if result not in _inputs(user):
+                if result not in self.inputs[user]:
                     continue
                 if user.name in UPDATES and (
                     result in user.operands[: _targets(user)] or self._reads_target(result, user)
@@ -352,11 +377,11 @@ class _Fuser:
         """The kernels and boundary ops that read what `node` (a kernel or a boundary op) writes."""
         found: set[Op] = set()
         for member in self.members.get(node, [node]):
-            for user in (u for r in member.results for u in self.users.get(r, ())):
+            for user in self._readers(member):
                 if user in self.parent:
                     found.add(self._find(user))
                 elif user in self.homes:
-                    found.update(self._find(h) for h in self.homes[user])
+                    found.update(map(self._find, self.homes[user]))
                 else:
                     found.add(user)
         return found
@@ -419,14 +444,22 @@ class _Fuser:
     def _build(self) -> Block:
         out = Block(a.type for a in self.block.args)
         self.env.update(zip(self.block.args, out.args, strict=True))
-        for node in self._order():
+        order = self._order()
+        kernels = {node: self._contents(node) for node in order if node.name not in BOUNDARY}
+        if self.ours:
+            often = Counter(op for contents in kernels.values() for _, _, ops in contents for op in ops)
+            # constants go by others, too: `_get` stores them
+            self.moved = {op for op, times in often.items() if times == 1 and op in self.position and op.operands}
+        for node in order:
             if node.name == "optimization_barrier":
                 self.env.update((r, self._get(out, v)) for r, v in zip(node.results, node.operands, strict=True))
             elif node.name in BOUNDARY:
                 self._boundary(out, node)
             else:
-                self._kernel(out, node)
+                self._kernel(out, node, kernels.pop(node))
         out.results = [self._get(out, v) for v in self.block.results]
+        if self.ours:
+            self.block.ops = [op for op in self.block.ops if op not in self.moved]
         return out
 
     def _order(self) -> list[Op]:
@@ -465,57 +498,71 @@ class _Fuser:
         assert value.op is not None and _inline_constant(value), value
         if value.type.nbytes <= STORED_SPLAT_BYTES:  # type: ignore[union-attr]
             return out.add("constant", [], [value.type], value.op.attrs, (), value.op.loc).result
-        return _fusion(out, [value], [], value.op).result
+        return _fusion(out, [value], [], [value.op], value.op).result
 
     def _boundary(self, out: Block, op: Op) -> None:
         if op.name == "constant" and _inline_constant(op.result):
             return
         operands = [self._get(out, v) for v in op.operands]
         regions = [
-            _closed(r, op) if op.name == "library" else _Fuser(r, self.env, self.machine).run() for r in op.regions
+            _closed(r, op) if op.name == "library" else _Fuser(r, self.env, self.machine, self.ours).run()
+            for r in op.regions
         ]
         new = out.add(op.name, operands, [r.type for r in op.results], op.attrs, regions, op.loc)
         self.env.update(zip(op.results, new.results, strict=True))
 
-    def _kernel(self, out: Block, kernel: Op) -> None:
-        members = self.members[kernel]
-        if kernel.name == "reshape" and len(members) == 1:
-            source = kernel.operands[0]
-            if source in self.env:
-                self.env[kernel.result] = out.add("reshape", [self.env[source]], [kernel.result.type]).result
-                return
-        results = [r for m in members for r in m.results]
+    def _contents(self, kernel: Op) -> list[Content]:
+        """What the fusions compute that a kernel becomes: one, but for ops whose results one kernel cannot write."""
+        results = [r for m in self.members[kernel] for r in m.results]
         groups = [[r] for r in results] if kernel.name == "rng_bit_generator" else [results]
         if kernel.name == "loop":  # a kernel's results have one shape
             shapes = dict.fromkeys(r.type.shape for r in results)
             groups = [[r for r in results if r.type.shape == shape] for shape in shapes]
             groups = [g for g in groups if any(self.users.get(r) or r in self.escaping for r in g)]
-        for group in groups:
-            leaves = self._leaves(kernel, group)
-            new = _fusion(out, group, leaves, kernel, [self._get(out, v) for v in leaves])
+        return [(group, *self._leaves(kernel, group)) for group in groups]
+
+    def _kernel(self, out: Block, kernel: Op, contents: Sequence[Content]) -> None:
+        if kernel.name == "reshape" and len(self.members[kernel]) == 1:
+            source = kernel.operands[0]
+            if source in self.env:
+                self.env[kernel.result] = out.add("reshape", [self.env[source]], [kernel.result.type]).result
+                self.moved.discard(kernel)
+                return
+        for group, leaves, ops in contents:
+            new = _fusion(out, group, leaves, ops, kernel, [self._get(out, v) for v in leaves], self.moved)
             self.env.update(zip(group, new.results, strict=True))
 
-    def _leaves(self, kernel: Op, group: Sequence[Value]) -> list[Value]:
-        """The materialized values that the kernel reads; an update's targets come first, each as often as it is one."""
+    def _leaves(self, kernel: Op, group: Sequence[Value]) -> tuple[list[Value], list[Op]]:
+        """The materialized values that the kernel reads; an update's targets come first, each as often as it is one.
+        And the ops that compute `group` from them, each after what it reads."""
         targets = kernel.operands[: _targets(kernel)] if kernel.name in UPDATES else []
         found: dict[Value, None] = dict.fromkeys(targets)
-        seen: set[Value] = set()
-        stack = [v for r in reversed(group) for v in reversed(_inputs(r.op))]  # type: ignore[arg-type]
+        seen: set[Value | Op] = set()
+        ops: list[Op] = []
+        stack: list[Value | Op] = list(reversed(group))
         while stack:
-            value = stack.pop()
-            if value in seen or _inline_constant(value):
+            top = stack.pop()
+            if isinstance(top, Op):  # what it reads is there
+                ops.append(top)
                 continue
-            seen.add(value)
-            op = value.op
-            outside = op is None or op not in self.position
-            if outside and op is not None and op.name == "iota" and value not in self.env:
+            if top in seen:
                 continue
-            root_elsewhere = value in self.roots and (op not in self.parent or self._find(op) is not kernel)  # type: ignore[arg-type]
-            if outside or root_elsewhere:
-                found[value] = None
+            seen.add(top)
+            op = top.op
+            if op is None or op not in self.position:
+                inside = _inline_constant(top) or (op is not None and op.name == "iota" and top not in self.env)
+            elif op in self.parent:
+                inside = self._find(op) is kernel
             else:
-                stack += reversed(_inputs(op))  # type: ignore[arg-type]
-        return [*targets, *list(found)[len(set(targets)) :]]
+                inside = top not in self.roots
+            if not inside:
+                found[top] = None
+            elif op not in seen:
+                assert op is not None
+                seen.add(op)
+                stack.append(op)
+                stack += reversed(self.inputs[op] if op in self.inputs else op.operands)
+        return [*targets, *list(found)[len(set(targets)) :]], ops
 
 
 def _running_total(op: Op) -> bool:
@@ -542,33 +589,31 @@ def _inputs(op: Op) -> list[Value]:
     return [*op.operands, *(v for r in op.regions for v in r.free())] if op.regions else op.operands
 
 
-def _fusion(out: Block, group: Sequence[Value], leaves: Sequence[Value], op: Op, operands: Sequence[Value] = ()) -> Op:
-    """Adds the fusion op that computes `group` from `leaves`; `operands` are the leaves' values in `out`."""
+def _fusion(
+    out: Block,
+    group: Sequence[Value],
+    leaves: Sequence[Value],
+    ops: Sequence[Op],
+    op: Op,
+    operands: Sequence[Value] = (),
+    moved: Collection[Op] = (),
+) -> Op:
+    """Adds the fusion op that computes `group` from `leaves` by `ops`, copies of them but for those that are `moved`;
+    `operands` are the leaves' values in `out`."""
     region = Block(v.type for v in leaves)
     env = dict(zip(leaves, region.args, strict=True))
-
-    def copy(value: Value) -> Value:
-        if value in env:
-            return env[value]
-        source = value.op
-        assert source is not None
-        stack = [source]  # an explicit stack: expressions may be deeper than Python's recursion limit
-        while stack:
-            top = stack[-1]
-            waiting = [v.op for v in _inputs(top) if v not in env and v.op is not None]
-            if waiting:
-                stack += waiting
-                continue
-            stack.pop()
-            if top.results[0] in env:
-                continue
-            regions = [rewrite(r, lambda *_: None, dict(env)) for r in top.regions]
-            reads = [env[v] for v in top.operands]
-            new = region.add(top.name, reads, [r.type for r in top.results], top.attrs, regions, top.loc)
-            env.update((a, b) for a, b in zip(top.results, new.results, strict=True) if a not in env)
-        return env[value]
-
-    region.results = [copy(v) for v in group]
+    for inner in ops:
+        if inner in moved:
+            inner.operands = [env.get(v, v) for v in inner.operands]
+            if inner.regions:
+                inner.regions = [rewrite(r, lambda *_: None, env, ours=True) for r in inner.regions]
+            region.ops.append(inner)
+        else:
+            regions = [rewrite(r, lambda *_: None, dict(env)) for r in inner.regions]
+            reads = [env.get(v, v) for v in inner.operands]
+            new = region.add(inner.name, reads, [r.type for r in inner.results], inner.attrs, regions, inner.loc)
+            env.update((a, b) for a, b in zip(inner.results, new.results, strict=True) if a not in env)
+    region.results = [env.get(v, v) for v in group]
     update = op.name in UPDATES
     attrs = {"update": _targets(op)} if update else {}
     return out.add("fusion", operands, [v.type for v in group], attrs, [region], op.loc)
