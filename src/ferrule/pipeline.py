@@ -17,7 +17,7 @@ from ferrule.codegen.kernel import Kernel
 from ferrule.codegen.kernel_cache import kernel_cache
 from ferrule.debug import Trace
 from ferrule.errors import InvalidArgument, Unsupported
-from ferrule.ir import Function, Module, Tensor, dismantle
+from ferrule.ir import Block, Function, Module, Tensor, dismantle
 from ferrule.passes.allocate import allocate
 from ferrule.passes.alternate import alternate
 from ferrule.passes.assemble import Work, assemble
@@ -92,7 +92,7 @@ def compile_program(code: bytes, format: str = "mlir", options: bytes = b"", tar
 def compile_module(module: Module, settings: CompileOptions, trace: Trace, machine: Machine) -> Program:
     """The stages after reading."""
     module = trace.stage("legalize", lambda: legalize(module, calls=not machine.grouped))
-    imported = trace.stage("import", lambda: import_module(module, settings))
+    imported = trace.stage("import", lambda: import_module(module, settings, ours=True))
     for function in module.functions.values():
         dismantle(function.body)
     module = imported
@@ -105,7 +105,7 @@ def compile_module(module: Module, settings: CompileOptions, trace: Trace, machi
     graph = trace.stage("loop_products", lambda: loop_products(graph))
     if not machine.grouped:
         graph = trace.stage("channels_last", lambda: channels_last(graph))
-    graph = trace.stage("match", lambda: simplify(match(match_attention(graph, machine), machine), ours=True))
+    graph = trace.stage("match", lambda: match_all(graph, machine))
     if machine.grouped:
         graph = trace.stage("epilogue", lambda: simplify(attach_epilogues(graph), ours=True))
     graph = trace.stage("split", lambda: split(graph))
@@ -128,6 +128,12 @@ def compile_module(module: Module, settings: CompileOptions, trace: Trace, machi
     trace.finish(program, work.kernels)
     dismantle(graph)
     return program
+
+
+def match_all(graph: Block, machine: Machine) -> Block:
+    """What libraries do, of a simplified graph, and what that leaves to simplify."""
+    settled = set(graph.walk())
+    return simplify(match(match_attention(graph, machine), machine), ours=True, settled=settled)
 
 
 def describe(module: Module, main: Function, settings: CompileOptions) -> Program:

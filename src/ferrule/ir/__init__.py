@@ -15,6 +15,7 @@ from ferrule.ir.graph import (
     copy_ops,
     dismantle,
     inline,
+    is_plain_reduction,
     rewrite,
     tensor,
 )
@@ -40,6 +41,7 @@ __all__ = [
     "copy_ops",
     "dismantle",
     "inline",
+    "is_plain_reduction",
     "rewrite",
     "tensor",
 ]

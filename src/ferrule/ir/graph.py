@@ -225,7 +225,7 @@ def rewrite(
         operands = [env.get(v, v) for v in op.operands]
         inner = op.regions
         if inner:
-            if not (ours and op.name in _REDUCERS and all(map(_plain, inner))):
+            if not (ours and is_plain_reduction(op)):
                 keep: Rule = lambda *_: None  # noqa: E731
                 inner = [rewrite(r, rule if regions else keep, env, regions, ours) for r in inner]
             probe = op if ours else Op.__new__(Op)
@@ -247,6 +247,11 @@ def rewrite(
 
 # In a transformer's gradient every tenth op is a sum; no rule has anything to say about the addition in it.
 _REDUCERS = frozenset({"reduce", "reduce_window", "select_and_scatter", "scatter", "all_reduce", "reduce_scatter"})
+
+
+def is_plain_reduction(op: Op) -> bool:
+    """Is all that its regions do one operation on two arguments?"""
+    return op.name in _REDUCERS and all(map(_plain, op.regions))
 
 
 def _plain(body: Block) -> bool:

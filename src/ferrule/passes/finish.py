@@ -81,7 +81,8 @@ def _search(block: Block, owners: dict[Value, Value], machine: Machine, plan: _P
     position = {op: i for i, op in enumerate(block.ops)}
     readers: dict[Value, list[Op]] = {}
     for op in block.ops:
-        for value in (*op.operands, *(v for r in op.regions for v in r.free())):
+        inside = op.regions if op.name != "fusion" else ()  # a kernel has its operands alone
+        for value in (*op.operands, *(v for r in inside for v in r.free())):
             readers.setdefault(value, []).append(op)
     behind = {viewed(result): owner for result, owner in owners.items()}
     for op in block.ops:

@@ -7,12 +7,12 @@ behind is looked at in another walk.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
 
-from ferrule.ir import Block, DotDims, Op, Tensor, Value, rewrite
+from ferrule.ir import Block, DotDims, Op, Tensor, Value, is_plain_reduction, rewrite
 from ferrule.ops import OPS
 from ferrule.passes import slices
 
@@ -28,23 +28,35 @@ Rule = Callable[[Block, Op, list[Value]], Value | None]
 RULES: dict[str, Rule] = {}
 
 
-def simplify(block: Block, rounds: int = 8, ours: bool = False) -> Block:
+def simplify(block: Block, rounds: int = 8, ours: bool = False, settled: Collection[Op] = frozenset()) -> Block:
     """Returns an equivalent block; at most `rounds` sweeps.
 
     `ours` says that nobody else holds the block, so that its ops may become the result's: copies take half the time.
+    `settled` are ops that were simplified before: they, and what they were computed from then, need no second look.
     """
     frozen: dict[int, tuple[Any, Any]] = {}
     for _ in range(rounds):
         sweep = _Sweep(ours, frozen)
+        if settled and ours:
+            sweep.settled = settled
+            sweep.fresh = {op.name for op in block.walk() if op not in settled}
         block = eliminate_dead_code(rewrite(block, sweep.rule, ours=ours))
-        kept = set(block.walk())
+        kept: set[Op] = set()
+        _gather(block, kept)
         for op in sweep.passed:
             if op not in kept:  # only the garbage collector frees what refers to itself
                 op.operands, op.results = [], []
         if not sweep.again:
             break
-        ours = True
+        ours, settled = True, frozenset()
     return block
+
+
+def _gather(block: Block, ops: set[Op]) -> None:
+    ops.update(block.ops)
+    for op in block.ops:
+        for region in op.regions:
+            _gather(region, ops)
 
 
 def has_effects(op: Op) -> bool:
@@ -64,7 +76,7 @@ def eliminate_dead_code(block: Block) -> Block:
 def _sweep_dead(block: Block, live: set[Value]) -> None:
     kept = []
     for op in reversed(block.ops):
-        if not has_effects(op) and not any(r in live for r in op.results):
+        if live.isdisjoint(op.results) and not has_effects(op):
             continue
         kept.append(op)
         live.update(op.operands)
@@ -85,8 +97,25 @@ class _Sweep:
         self.again = False  # is there something new that the rules have not seen?
         self.passed: list[Op] = []  # ops that nobody else holds
         self.seen: dict[Block, dict[Any, list[Value]]] = {}
+        self.settled: Collection[Op] = frozenset()
+        self.fresh: Collection[str] = frozenset()  # names of the others: a settled op may be the same as one of them
+
+    def _is_settled(self, op: Op, operands: list[Value]) -> bool:
+        """Is there nothing new about an op, or in what it reads, that is still what it was?"""
+        settled = self.settled
+        if op not in settled or op.name in self.fresh or operands != op.operands:
+            return False
+        if op.regions and not is_plain_reduction(op):
+            return False
+        for value in operands:
+            if value.op is not None and value.op not in settled:
+                return False
+        return True
 
     def rule(self, out: Block, op: Op, operands: list[Value]) -> Sequence[Value] | None:
+        if self.settled and self._is_settled(op, operands):
+            self.passed.append(op)
+            return None
         if op.name == "constant" or not any(map(_is_empty, op.results)) or has_effects(op):
             return self._rule(out, op, operands, self.ours)
         # A result without elements is known. An op that has no other need not run: LAPACK aborts on empty matrices.
@@ -109,9 +138,9 @@ class _Sweep:
         rule = RULES.get(op.name)
         if rule and (new := rule(out, op, operands)) is not None:
             return self._settle(out, before, [new])
-        if (folded := _fold(out, op, operands)) is not None:
+        if operands and constant(operands[0]) is not None and (folded := _fold(out, op, operands)) is not None:
             return self._settle(out, before, folded)
-        if op.name in _BOUNDARIES or has_effects(op):
+        if op.name in _BOUNDARIES or op.name in EFFECTS or (op.regions and has_effects(op)):
             return None
         key = self._key(op, operands)
         table = self.seen.setdefault(out, {})
@@ -143,10 +172,7 @@ class _Sweep:
         if op.attrs:
             kept = self.frozen.get(id(op.attrs))
             if kept is None:
-                kept = self.frozen[id(op.attrs)] = (
-                    op.attrs,
-                    _freeze(op.attrs),
-                )
+                kept = self.frozen[id(op.attrs)] = (op.attrs, _freeze(op.attrs))
             attrs = kept[1]
         return (op.name, *operands, attrs, op.results[0].type) if len(op.results) == 1 else _key(op, operands, {})
 
@@ -242,7 +268,7 @@ def _constant(out: Block, array: np.ndarray, like: Op) -> Value:
 
 
 def _is_empty(value: Value) -> bool:
-    return isinstance(value.type, Tensor) and value.type.size == 0
+    return 0 in value.type.shape
 
 
 def _nothing(out: Block, like: Value, op: Op) -> Value:
@@ -258,8 +284,7 @@ _SPLAT_KEEPS = frozenset({"reshape", "transpose", "slice", "reverse", "broadcast
 
 
 def _fold(out: Block, op: Op, operands: list[Value]) -> list[Value] | None:
-    if not operands or constant(operands[0]) is None:
-        return None
+    """The values of an op whose first operand is a constant, if all are."""
     definition = OPS.get(op.name)
     if definition is None or definition.evaluate is None or op.regions or op.name in _BOUNDARIES:
         return None

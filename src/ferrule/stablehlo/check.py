@@ -27,7 +27,7 @@ def check(block: Block) -> None:
     passed: set[tuple[object, ...]] = set()  # the layers of a network have the same ops; attributes go by identity
     for op in block.walk():
         if not op.regions:
-            told = (op.name, id(op.attrs), *(v.type for v in op.operands), None, *(v.type for v in op.results))
+            told = (op.name, id(op.attrs), *[v.type for v in op.operands], None, *[v.type for v in op.results])
             if told in passed:
                 continue
             passed.add(told)

@@ -53,8 +53,11 @@ def device_count(module: Module, settings: CompileOptions) -> tuple[int, int]:
     return counts[0], counts[1]
 
 
-def import_module(module: Module, settings: CompileOptions | None = None) -> Module:
-    """Returns a module whose only function is `main`."""
+def import_module(module: Module, settings: CompileOptions | None = None, ours: bool = False) -> Module:
+    """Returns a module whose only function is `main`.
+
+    `ours` says that nobody else needs the given one: the ops that stay are not copied.
+    """
     if "main" not in module.functions:
         names = ", ".join(f"@{name}" for name in module.functions)
         raise InvalidArgument("the program has no function @main", why=f"it has {names}", fix="name the entry main")
@@ -62,7 +65,7 @@ def import_module(module: Module, settings: CompileOptions | None = None) -> Mod
         module = flatten_tuples(module)
     replicas, partitions = device_count(module, settings or CompileOptions())
     main = module.main
-    work = _Importer(module, partitions, replicas)
+    work = _Importer(module, partitions, replicas, ours)
     body, env = _entry(main)
     for old in main.body.args:
         if isinstance(old.type, Token):
@@ -127,8 +130,8 @@ def _without_hints(op: Op) -> dict[str, Any]:
 
 
 class _Importer:
-    def __init__(self, module: Module, partitions: int, replicas: int) -> None:
-        self.module, self.partitions, self.replicas = module, partitions, replicas
+    def __init__(self, module: Module, partitions: int, replicas: int, ours: bool) -> None:
+        self.module, self.partitions, self.replicas, self.ours = module, partitions, replicas, ours
         self.stack: list[str] = []
         self.joined: dict[tuple[Loc, Loc], Loc] = {}
         self.handlers: dict[str, Callable[[Op, Block, Env, Loc | None], Sequence[Value] | None]] = {
@@ -149,15 +152,21 @@ class _Importer:
         }
 
     def copy(self, block: Block, out: Block, env: Env, caller: Loc | None) -> None:
-        """Appends copies of the ops of `block` to `out`, rewritten; `env` maps old values to new ones."""
+        """Appends copies of the ops of `block` to `out`, rewritten; `env` maps old values to new ones.
+
+        A function may be called twice; the ops of main itself stay what they are when they are ours.
+        """
         handlers = self.handlers
         ops = out.ops
+        moved = self.ours and caller is None
+        left: list[Op] = []
         for op in block.ops:
             handler = handlers.get(op.name)
             if handler is not None:
                 new = handler(op, out, env, caller)
                 if new is not None:
                     env.update(zip(op.results, new, strict=True))
+                    left.append(op)
                     continue
             regions = [self.region(r, env, caller) for r in op.regions] if op.regions else ()
             loc = op.loc if caller is None else self.join(caller, op.loc)
@@ -167,14 +176,24 @@ class _Importer:
                 if "." in key:
                     attrs = _without_hints(op)
                     break
+            if moved:
+                op.operands, op.attrs, op.regions = operands, attrs, regions
+                ops.append(op)
+                continue
             copy = Op(op.name, operands, [r.type for r in op.results], attrs, regions, loc)
             ops.append(copy)
             for old, fresh in zip(op.results, copy.results, strict=True):
                 env[old] = fresh
+        if moved:
+            block.ops = left
 
     def region(self, block: Block, env: Env, caller: Loc | None) -> Block:
-        out = Block(a.type for a in block.args)
-        env.update(zip(block.args, out.args, strict=True))
+        if self.ours and caller is None:
+            out = Block()
+            out.args = block.args
+        else:
+            out = Block(a.type for a in block.args)
+            env.update(zip(block.args, out.args, strict=True))
         self.copy(block, out, env, caller)
         out.results = [env.get(v, v) for v in block.results]
         return out
