@@ -312,9 +312,8 @@ class _Writer:
     def step(self, step: Step) -> None:
         match step:
             case Launch():
-                self.put("BIqq", 1, step.function, step.grid, step.grain)
-                self.ints(step.slots, "I")
-                self.put("I", step.writes)
+                count = len(step.slots)
+                self.put(f"BIqqI{count}II", 1, step.function, step.grid, step.grain, count, *step.slots, step.writes)
             case Copy():
                 self.put("BIIq", 2, step.dst, step.src, step.nbytes)
             case While():

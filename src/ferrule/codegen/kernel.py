@@ -18,6 +18,7 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -26,6 +27,7 @@ from ferrule.codegen.dialect import dialect_of
 from ferrule.codegen.emitter import Family
 from ferrule.codegen.llvm import Builder, V
 from ferrule.ir import Block, Op, Value, tensor
+from ferrule.ir.types import BY_NUMPY
 from ferrule.ops import OPS
 from ferrule.targets.machine import Machine
 
@@ -169,23 +171,35 @@ def _summed(op: Op) -> float:
     return float(prod(lhs[d] for d in op.attrs["dot_dimension_numbers"].lhs_contracting_dimensions))
 
 
-def structure_key(block: Block) -> str:
-    """A hash of what the block computes: equal blocks have equal code, wherever they come from."""
+# Attributes in words, by identity: nobody changes them, and copies of an op share them.
+Spelled = dict[int, tuple[dict[str, Any], str]]
+
+
+def structure_key(block: Block, spelled: Spelled | None = None) -> str:
+    """A hash of what the block computes: equal blocks have equal code, wherever they come from.
+
+    `spelled` is for calls with other blocks of the same graph.
+    """
     words: list[str] = []
-    _spell(block, {}, words)
+    _spell(block, {}, words, {} if spelled is None else spelled)
     return hashlib.sha256("".join(words).encode("utf-8", "surrogateescape")).hexdigest()
 
 
-def _spell(block: Block, numbers: dict[Value, int], words: list[str]) -> None:
+def _spell(block: Block, numbers: dict[Value, int], words: list[str], spelled: Spelled) -> None:
     for arg in block.args:
         numbers[arg] = len(numbers)
         words.append(f"a{arg.type}")
     for op in block.ops:
         words.append(f"\n{op.name}{[numbers.setdefault(v, len(numbers)) for v in op.operands]}")
-        words.extend(f";{name}={_word(op.attrs[name])}" for name in sorted(op.attrs))
+        if op.attrs:
+            known = spelled.get(id(op.attrs))
+            if known is None:
+                text = "".join([f";{name}={_word(op.attrs[name])}" for name in sorted(op.attrs)])
+                known = spelled[id(op.attrs)] = op.attrs, text
+            words.append(known[1])
         for region in op.regions:
             words.append("{")
-            _spell(region, numbers, words)
+            _spell(region, numbers, words, spelled)
             words.append("}")
         for result in op.results:
             numbers[result] = len(numbers)
@@ -199,4 +213,5 @@ def _word(value: object) -> str:
         return repr(value)
     splat = value.size > 1 and not any(value.strides)
     data = value.reshape(-1)[:1].tobytes().hex() + "*" if splat else value.tobytes().hex()
-    return f"{value.dtype}{value.shape}{data}"
+    kind = BY_NUMPY.get(value.dtype, value.dtype)  # NumPy takes its time to spell a type
+    return f"{kind}{value.shape}{data}"

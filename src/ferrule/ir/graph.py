@@ -207,12 +207,18 @@ Rule = Callable[[Block, Op, list[Value]], Sequence[Value] | None]
 
 
 def rewrite(
-    block: Block, rule: Rule, mapping: dict[Value, Value] | None = None, regions: bool = True, ours: bool = False
+    block: Block,
+    rule: Rule,
+    mapping: dict[Value, Value] | None = None,
+    regions: bool = True,
+    ours: bool = False,
+    closed: str = "",
 ) -> Block:
     """Returns a copy of `block` with each op put through `rule`; the one way in which passes change a graph.
 
     Nested regions are rewritten first (by the same rule) unless `regions` is False. `mapping` may bind outer values.
-    `ours` says that nobody else needs the block: its arguments, and the ops that stay, become the result's.
+    `ours` says that nobody else needs the block: its arguments, and the ops that stay, become the result's. `closed`
+    names ops whose regions read nothing from outside and hold nothing for the rule.
     """
     env: dict[Value, Value] = {} if mapping is None else mapping
     out = Block(() if ours else (a.type for a in block.args))
@@ -225,9 +231,9 @@ def rewrite(
         operands = [env.get(v, v) for v in op.operands]
         inner = op.regions
         if inner:
-            if not (ours and is_plain_reduction(op)):
+            if not (ours and (op.name == closed or is_plain_reduction(op))):
                 keep: Rule = lambda *_: None  # noqa: E731
-                inner = [rewrite(r, rule if regions else keep, env, regions, ours) for r in inner]
+                inner = [rewrite(r, rule if regions else keep, env, regions, ours, closed) for r in inner]
             probe = op if ours else Op.__new__(Op)
             probe.name, probe.operands, probe.attrs, probe.loc = op.name, op.operands, op.attrs, op.loc
             probe.regions, probe.results = inner, op.results

@@ -9,7 +9,7 @@ from typing import Any
 
 from ferrule.codegen import step_loop
 from ferrule.codegen.block_kernel import emit_block_kernel
-from ferrule.codegen.kernel import Kernel, emit_comparator, emit_kernel, structure_key
+from ferrule.codegen.kernel import Kernel, Spelled, emit_comparator, emit_kernel, structure_key
 from ferrule.codegen.kernel_cache import KernelCache
 from ferrule.codegen.object import compile_kernels
 from ferrule.ir import Block, Op, Tensor, Value
@@ -47,6 +47,7 @@ class _Assembler:
     inside: dict[int, list[Step]] = field(default_factory=dict)  # blocks that are parts of such functions
     comparators: dict[str, int] = field(default_factory=dict)  # functions that calls get, by what they compute
     hosted: list[Kernel] = field(default_factory=list)  # functions that run on the host of a device
+    spelled: Spelled = field(default_factory=dict)
     depth: int = 0  # of loops around the steps that are written now
 
     def block(self, block: Block) -> int:
@@ -120,7 +121,7 @@ class _Assembler:
 
     def launch(self, op: Op) -> list[Step]:
         region = op.regions[0]
-        key = structure_key(region)
+        key = structure_key(region, self.spelled)
         if key not in self.kernels:
             kernel = self.known.get(key) if self.known else None
             if kernel is None or self.depth:  # a loop may become a function that is made of its kernels' text
@@ -175,7 +176,7 @@ class _Assembler:
 
     def epilogue(self, region: Block, columns: int) -> int:
         """The number of the function that finishes blocks of a product."""
-        structure = structure_key(region)
+        structure = structure_key(region, self.spelled)
         key = f"block {columns} {structure}"
         if key not in self.comparators:
             kernel = self.known.get(key) if self.known else None

@@ -73,7 +73,7 @@ def finish_products(block: Block, aliases: Sequence[int], machine: Machine) -> B
             env[product] = new.results[0]
         return new.results[len(kept) :]
 
-    return rewrite(block, rule, env, ours=True)
+    return rewrite(block, rule, env, ours=True, closed="fusion")
 
 
 def _search(block: Block, owners: dict[Value, Value], machine: Machine, plan: _Plan) -> None:

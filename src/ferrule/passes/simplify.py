@@ -243,8 +243,8 @@ def _freeze(value: Any) -> Any:
         return tuple(_freeze(v) for v in value)
     if isinstance(value, np.ndarray):
         if value.size > 1 and not any(value.strides):
-            return (value.shape, value.dtype.str, value.dtype.name, value.reshape(-1)[:1].tobytes())
-        return (value.shape, value.dtype.name, value.tobytes())
+            return (value.shape, value.dtype, 1, value.reshape(-1)[:1].tobytes())
+        return (value.shape, value.dtype, value.tobytes())
     if isinstance(value, float):
         return value.hex()
     return value

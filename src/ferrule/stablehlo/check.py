@@ -24,10 +24,12 @@ def check(block: Block) -> None:
     from ferrule.ops import lookup  # here, since the MLIR worker imports this package and needs no ops
 
     _check_sizes(block.args, "the program's arguments")
-    passed: set[tuple[object, ...]] = set()  # the layers of a network have the same ops; attributes go by identity
+    # The layers of a network have the same ops. Attributes and types go by identity: that is no less than equality.
+    passed: set[tuple[object, ...]] = set()
     for op in block.walk():
         if not op.regions:
-            told = (op.name, id(op.attrs), *[v.type for v in op.operands], None, *[v.type for v in op.results])
+            attrs = id(op.attrs) if op.attrs else 0
+            told = (op.name, attrs, *[id(v.type) for v in op.operands], 0, *[id(v.type) for v in op.results])
             if told in passed:
                 continue
             passed.add(told)

@@ -324,6 +324,8 @@ class _Reader:
                     byte = data[at]
                     if byte & 1:
                         index, at = byte >> 1, at + 1
+                    elif byte & 2:  # most values of a large program
+                        index, at = (byte | data[at + 1] << 8) >> 2, at + 2
                     else:
                         index, at = long_varint(data, at)
                     value = values[index] if index < len(values) else None
