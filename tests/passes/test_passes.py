@@ -331,3 +331,18 @@ def test_layers_of_interleaved_arrays_are_written():
     kernels = [o for o in fuse(expand(block, host()), host()).ops if o.name == "fusion"]
     assert len(kernels) > 13  # more than one for each of the halvings
     assert max(size(k.regions[0]) for k in kernels) < 20
+
+
+@pytest.mark.parametrize(("size", "times"), [(64, 1), (4, 2)])
+def test_a_dear_value_that_stays_in_a_near_cache_is_computed_once(size, times):
+    """An update stores it, and the kernel that reads it at its own index writes it; where a kernel would cost more
+    than the function, both compute it."""
+
+    def function(x, all, i):
+        y = jnp.tanh(x * 2)
+        return jax.lax.dynamic_update_index_in_dim(all, y, i, 0), y * x
+
+    args = normal(size, size), normal(3, size, size), np.int32(1)
+    fused = fuse(simplify(graph(function, *args)), host())
+    assert [op.name for op in fused.walk()].count("tanh") == times
+    assert sum(op.name == "fusion" and bool(op.results[0].shape) for op in fused.ops) == 2

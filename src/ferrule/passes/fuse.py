@@ -34,6 +34,8 @@ from ferrule.targets.machine import Machine
 # Operations per element up to which a shared value is recomputed by each of its readers. A load and a store of one f32
 # cost about as much as this many vector operations once the data is larger than the cache.
 RECOMPUTE = 16.0
+# A value of so many bytes is in a near cache when it is read: only this much is cheaper than to store and load it.
+NEAR_BYTES, NEAR_RECOMPUTE = range(1 << 11, 1 << 18), 8.0
 # Up to this cost a value is recomputed even where each element is read many times (through a broadcast).
 LIGHT = 2.0
 # Parts of joined arrays up to this cost are not written to memory first: where they meet in a vector, all are computed.
@@ -203,8 +205,9 @@ class _Fuser:
         pointwise = self._joins_pointwise(op)
         cost = self.cost[op.results[0]]
         self.passes[op] = self._passes_over(op)
+        near = len(homes) > 1 and self._better_near(op)
         if cost > RECOMPUTE and len(self.passes[op]) > 1:
-            self._make_root(op)
+            self._make_root(op, homes if near else frozenset())
             return
         if op.name in HEAVY:
             if len(homes) > 1 or not pointwise or any(h in self.closed for h in homes):
@@ -213,7 +216,12 @@ class _Fuser:
             self.closed.update(homes)
         elif cost > RECOMPUTE and (len(homes) > 1 or (not pointwise and len(self._asked_for(op)) > PATHS)):
             if not (pointwise and self._merge(homes)):
-                self._make_root(op)
+                self._make_root(op, homes if near else frozenset())
+                return
+            homes = self._homes_of(op)
+        elif near:
+            if not (pointwise and self._merge(homes)):
+                self._make_root(op, homes)
                 return
             homes = self._homes_of(op)
         self.homes[op], self.pointwise[op] = homes, pointwise
@@ -270,7 +278,13 @@ class _Fuser:
                 found |= self.passes.get(user, frozenset())
         return frozenset(found)
 
-    def _make_root(self, op: Op) -> None:
+    def _better_near(self, op: Op) -> bool:
+        """Is the op itself, on the cpu, so dear that a small value is not to be computed twice?"""
+        here = self.machine is not None and not self.machine.grouped
+        return here and OPS[op.name].flops > NEAR_RECOMPUTE and op.results[0].type.nbytes in NEAR_BYTES  # type: ignore[union-attr]
+
+    def _make_root(self, op: Op, among: frozenset[Op] = frozenset()) -> None:
+        """`among`: kernels of which one that reads the value at its own index is to write it."""
         self.roots.update(op.results)
         self.parent[op] = op
         self.members[op] = [op]
@@ -282,6 +296,10 @@ class _Fuser:
             for home in sorted(self._homes_of(op), key=self.position.__getitem__):  # sets have no order of their own
                 if home is not self._find(op):
                     self._merge(frozenset({home, self._find(op)}))
+        elif op.results and among:
+            for home in sorted(among, key=self.position.__getitem__):
+                if self._merge(frozenset({home, op})):
+                    break
 
     def _find(self, op: Op) -> Op:
         while self.parent[op] is not op:
