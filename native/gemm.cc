@@ -36,9 +36,10 @@ namespace {
 
 class Gemm : public Prepared {
  public:
-  Gemm(const GemmShape& shape, Accumulator accumulator, const EpilogueCall& epilogue, const CallDesc& call)
-      : shape_(shape), accumulator_(accumulator), epilogue_(epilogue) {
-    if (call.sources.empty() || call.sources[1].kind == OperandSource::kComputed || !TakesPacked(shape)) return;
+  Gemm(const GemmShape& shape, Accumulator accumulator, const EpilogueCall& epilogue, const CallDesc& call, bool packed)
+      : shape_(shape), accumulator_(accumulator), epilogue_(epilogue), packed_(packed) {
+    if (packed || call.sources.empty() || call.sources[1].kind == OperandSource::kComputed) return;
+    if (!TakesPacked(shape)) return;
     source_ = call.sources[1];
     for (int64_t part : {shape.k, shape.n, shape.b_row, shape.b_col}) key_ += " " + std::to_string(part);
     key_ = "gemm " + std::string(ChosenKernels().isa) + key_;
@@ -54,6 +55,7 @@ class Gemm : public Prepared {
     }
     Ref<Storage> packed = key_.empty() ? nullptr : Packed(operands[1], context);
     if (packed) extras.packed = packed->data();
+    if (packed_) extras.packed = operands[1];
     BlockedGemm(shape_, accumulator_, operands[0], operands[1], results[epilogue_.home()], context.pool, extras);
     return Status();
   }
@@ -75,6 +77,7 @@ class Gemm : public Prepared {
   GemmShape shape_;
   Accumulator accumulator_;
   EpilogueCall epilogue_;
+  bool packed_;  // the right side comes from gemm.pack
 };
 
 // A library's product, and then the epilogue over all of it.
@@ -123,13 +126,51 @@ Result<std::unique_ptr<Prepared>> PrepareGemm(const CallDesc& call) {
   }
   Result<Accumulator> accumulator = AccumulatorFor(shape.a_type, shape.b_type, shape.d_type);
   FERRULE_RETURN_IF_ERROR(accumulator.status());
-  auto library = LibraryGemm(shape, call.sources.empty() ? OperandSource{} : call.sources[1]);
+  const bool packed = attributes.Bool("packed", false);
+  if (packed && (!FitsPacked(shape) || shape.m < 2 || shape.m > shape.n || shape.a_type != Element::kF32 ||
+                 shape.d_type != Element::kF32)) {
+    attributes.Fail("a right side in panels does not fit");
+    return attributes.status();
+  }
+  auto library = packed ? nullptr : LibraryGemm(shape, call.sources.empty() ? OperandSource{} : call.sources[1]);
   if (library && epilogue) return std::unique_ptr<Prepared>(new ThenEpilogue(std::move(library), shape, epilogue));
   if (library) return library;
-  return std::unique_ptr<Prepared>(new Gemm(shape, *accumulator, epilogue, call));
+  return std::unique_ptr<Prepared>(new Gemm(shape, *accumulator, epilogue, call, packed));
+}
+
+// Library call "gemm.pack": the right side of products in a loop, in the panels that these read.
+class PackCall : public Prepared {
+ public:
+  explicit PackCall(const GemmShape& shape) : shape_(shape) {}
+  Status Run(void* const* operands, void* const* results, ExecContext& context) const override {
+    PackRight(shape_, operands[0], results[0], context.pool);
+    return Status();
+  }
+
+ private:
+  GemmShape shape_;
+};
+
+Result<std::unique_ptr<Prepared>> PreparePack(const CallDesc& call) {
+  Attributes attributes(call);
+  attributes.Expect(1, 1);
+  GemmShape shape;
+  shape.n = attributes.Int("n");
+  shape.k = attributes.Int("k");
+  std::vector<int64_t> b = attributes.Ints("b_strides", 3);
+  FERRULE_RETURN_IF_ERROR(attributes.status());
+  shape.b_row = b[1], shape.b_col = b[2];
+  shape.b_type = ElementOf(call.operands[0]);
+  if (!FitsPacked(shape) || call.operands[0].elements() < shape.k * shape.n ||
+      call.results[0].elements() != shape.k * shape.n || ElementOf(call.results[0]) != Element::kF32) {
+    attributes.Fail("a matrix does not fit panels");
+    return attributes.status();
+  }
+  return std::unique_ptr<Prepared>(new PackCall(shape));
 }
 
 [[maybe_unused]] const bool registered = RegisterCall("gemm", &PrepareGemm);
+[[maybe_unused]] const bool pack_registered = RegisterCall("gemm.pack", &PreparePack);
 
 }  // namespace
 }  // namespace ferrule

@@ -661,6 +661,10 @@ bool TakesPacked(const GemmShape& s) {
          s.k * s.n * static_cast<int64_t>(sizeof(float)) >= Blocked<float>::kLargeBytes;
 }
 
+bool FitsPacked(const GemmShape& s) {
+  return s.batch == 1 && s.b_type == Element::kF32 && s.n > 0 && s.k > 0 && s.n % ChosenKernels().f32.columns == 0;
+}
+
 int64_t PackedBytes(const GemmShape& s) {
   return PackedColumns(s.n, ChosenKernels().f32.columns) * s.k * static_cast<int64_t>(sizeof(float));
 }

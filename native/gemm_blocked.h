@@ -46,6 +46,8 @@ void BlockedGemm(const GemmShape& shape, Accumulator accumulator, const void* a,
 // B in the panels that the loops read, to be kept where B is the same in later runs, for products that gain by it. The
 // result has the same bits either way.
 bool TakesPacked(const GemmShape& shape);
+// Whether B is f32 and panels of it take no more memory than itself, as where the compiler gives them a place.
+bool FitsPacked(const GemmShape& shape);
 int64_t PackedBytes(const GemmShape& shape);
 void PackRight(const GemmShape& shape, const void* b, void* packed, ThreadPool* pool);
 

@@ -104,3 +104,16 @@ def test_one_product_for_all_steps() -> None:
     inside = [[s.attrs["k"] for s in b if isinstance(s, Call) and s.target == "gemm"] for b in program.blocks]
     assert sorted(k for block in inside[1:] for k in block) == [96, 384]
     assert STEPS * 16 in inside[0]
+
+
+@pytest.mark.parametrize("batch", [2, 5, 16, 64])
+def test_weights_in_panels(batch: int) -> None:
+    """Widths of whole panels (passes/turn.py): forwards, backwards, in a loop of loops, by a transposed matrix."""
+    w, b, xs = random(128, 256), random(256, seed=1), random(STEPS, batch, 64, seed=2, scale=1)
+    agree(partial(squares, lstm), w, b, xs, tolerance=1e-4)
+
+    def twice(w, b, xs):
+        return lax.scan(lambda c, _: (lstm(w, b, xs + c), None), xs, None, length=4)[0]
+
+    agree(twice, w, b, xs, tolerance=1e-4)
+    agree(lambda u, x: lax.fori_loop(0, 6, lambda i, c: jnp.tanh(c @ u.T), x), random(64, 64), xs[0], tolerance=1e-4)

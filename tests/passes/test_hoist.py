@@ -101,3 +101,49 @@ def test_matrices_that_products_read_across_are_transposed_once(dtype):
         if op.operands[1].op in turned:
             assert op.attrs["attrs"]["b_strides"] == (0, 70, 1) and op.attrs["attrs"]["m"] == 5
     verify(after, "turn")
+
+
+def rows_times(x, w, v, steps):
+    """Two products of few rows in a loop, one of them by a transposed matrix."""
+
+    def body(c, _):
+        y = jnp.tanh(c @ w)
+        return jnp.tanh(y @ v.T + 0.1), y
+
+    return lax.scan(body, x, None, length=steps)
+
+
+@pytest.mark.parametrize(
+    ("rows", "k", "n", "packs"), [(2, 64, 128, 2), (5, 48, 64, 1), (64, 64, 64, 2), (65, 64, 128, 0)]
+)
+def test_matrices_of_products_in_loops_are_packed_once(rows, k, n, packs):
+    """In panels where whole ones fit, not for many rows; for both products with and without a transpose."""
+    w, v, x = normal(k, n) * 0.2, normal(k, n, seed=1) * 0.2, normal(rows, k, seed=2)
+    w, v, x = (a.astype(np.float32) for a in (w, v, x))
+    after = turn(hoist(match(simplify(graph(lambda w, v, x: rows_times(x, w, v, 6), w, v, x)))))
+    verify(after, "turn")
+    assert sum(op.name == "library" and op.attrs["target"] == "gemm.pack" for op in after.ops) == packs
+    (loop,) = [op for op in after.ops if op.name == "while"]
+    calls = [op for op in loop.regions[1].walk() if op.name == "library"]
+    assert sum(op.attrs["attrs"].get("packed", False) for op in calls) == packs
+
+
+@pytest.mark.parametrize(("size", "steps"), [(64, 2), (512, 6)])
+def test_few_iterations_and_large_parameters_are_not_packed(size, steps):
+    """Panels are not worth it for two products; those of a large parameter are kept by the runtime anyway."""
+    w, x = normal(size, size).astype(np.float32), normal(4, size).astype(np.float32)
+    after = turn(hoist(match(simplify(graph(lambda w, x: rows_times(x, w, w, steps)[0], w, x)))))
+    targets = [op.attrs["target"] for op in after.walk() if op.name == "library"]
+    assert "gemm" in targets and "gemm.pack" not in targets
+
+
+def test_a_matrix_of_nested_loops_is_packed_before_both():
+    w, x = normal(64, 64).astype(np.float32) * 0.1, normal(4, 64).astype(np.float32)
+
+    def function(w, x):
+        return lax.fori_loop(0, 5, lambda i, c: lax.fori_loop(0, 5, lambda j, d: jnp.tanh(d @ w), c) + 1, x)
+
+    after = turn(hoist(match(simplify(graph(function, w, x)))))
+    assert [op.attrs["target"] for op in after.ops if op.name == "library"] == ["gemm.pack"]
+    (loop,) = [op for op in after.ops if op.name == "while"]
+    assert "gemm.pack" not in {op.attrs["target"] for op in loop.regions[1].walk() if op.name == "library"}

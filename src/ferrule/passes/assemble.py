@@ -215,7 +215,7 @@ class _Assembler:
             kernel = op.operands[1]
             outputs = kernel.shape[attrs["kernel_output_feature_dimension"]]
             flops = 2.0 * out * kernel.type.size / max(1, outputs)  # type: ignore[union-attr]
-        else:
+        elif target != "gemm.pack":
             self.work.serial = False
         if finished is not None:
             flops += finished.flops

@@ -1,7 +1,8 @@
-"""Turn: what products in a loop read across memory, in every iteration, is transposed once before the loop.
+"""Turn: the matrices of products in a loop, the same in every iteration, are laid out for them once before the loop.
 
-The right side of a product is read in rows. Where it is a transposed matrix (the weights in the gradient of a recurrent
-network), a product of few rows spends more time on rearranging it than on multiplying.
+The right side of a product is read in rows of narrow panels. A product of few rows, a recurrent network's step, spends
+more time on rearranging it, or on rows that lie far apart, than on multiplying. So the panels are made before the loop
+(`gemm.pack` in native/gemm.cc); where these do not fit, a transposed matrix is transposed.
 """
 
 from __future__ import annotations
@@ -10,24 +11,42 @@ from collections.abc import Iterator
 from math import prod
 
 from ferrule.ir import Block, Op, Tensor, Value
+from ferrule.passes.count import trips_of
 from ferrule.passes.match import strides_of
 
 # More rows are worth the rearrangement in each product. Smaller matrices are in the nearest cache; larger ones are not
 # to lie in memory twice.
 ROWS, SMALLEST, LARGEST = 64, 1 << 13, 1 << 24
 OWN = frozenset({"f32", "f64"})  # of the runtime's own loops; libraries keep their own arrangement
+# Columns of which all panels are a part; iterations that panels are worth. Of the program's own parameters from so many
+# bytes on the runtime keeps the panels, also for later runs (native/packed.h).
+PANEL, TRIPS, KEPT = 64, 4, 1 << 20
 
 
 def turn(block: Block) -> Block:
-    """Changes the block, and returns it."""
+    """Changes the program's block, and returns it."""
+    return _turn(block, frozenset(block.args))
+
+
+def _turn(block: Block, params: frozenset[Value]) -> Block:
     ops: list[Op] = []
     for op in block.ops:
         if op.name == "while" and op.attrs.get("trips", 2) > 1:
             body = op.regions[1]
             inside = set(_defined(body))
             turned: dict[Value, Value] = {}
+            packed: dict[tuple[Value, object], Value] = {}
+            often = (TRIPS if (trips := trips_of(op)) is None else trips) >= TRIPS
             for inner in body.walk():
-                if inner.name == "library" and inner.attrs["target"] == "gemm" and _across(inner, inside):
+                if often and _packs(inner, inside, params):
+                    about, matrix = inner.attrs["attrs"], inner.operands[1]
+                    key = (matrix, (about["k"], about["n"], tuple(about["b_strides"])))
+                    if key not in packed:
+                        packed[key] = _in_panels(ops, inner)
+                    panels = {"b_strides": (0, about["n"], 1), "packed": True}
+                    inner.operands = [inner.operands[0], packed[key], *inner.operands[2:]]
+                    inner.attrs = {**inner.attrs, "attrs": {**about, **panels}}
+                elif inner.name == "library" and inner.attrs["target"] == "gemm" and _across(inner, inside):
                     matrix = inner.operands[1]
                     if matrix not in turned:
                         turned[matrix] = _transposed(ops, inner)
@@ -36,7 +55,7 @@ def turn(block: Block) -> Block:
                     inner.operands = [inner.operands[0], turned[matrix], *inner.operands[2:]]
                     inner.attrs = {**inner.attrs, "attrs": {**about, **strides}}
         for region in op.regions:
-            turn(region)
+            _turn(region, params)
         ops.append(op)
     block.ops = ops
     return block
@@ -48,6 +67,29 @@ def _defined(block: Block) -> Iterator[Value]:
         yield from op.results
         for region in op.regions:
             yield from _defined(region)
+
+
+def _packs(op: Op, inside: set[Value], params: frozenset[Value]) -> bool:
+    """Is this a product of few rows and a matrix of f32 from outside that is not packed yet?"""
+    if op.name != "library" or op.attrs["target"] != "gemm" or op.attrs["attrs"].get("packed"):
+        return False
+    about, matrix = op.attrs["attrs"], op.operands[1]
+    if matrix in inside or {matrix.dtype.name, op.operands[0].dtype.name, op.result.dtype.name} != {"f32"}:
+        return False
+    k, n = about["k"], about["n"]
+    if matrix in params and 4 * k * n >= KEPT:
+        return False
+    few = about["batch"] == 1 and 1 < about["m"] <= min(ROWS, n)
+    return few and n % PANEL == 0 and prod(matrix.shape) == k * n and SMALLEST <= 4 * k * n <= LARGEST
+
+
+def _in_panels(ops: list[Op], op: Op) -> Value:
+    about, matrix = op.attrs["attrs"], op.operands[1]
+    what = {name: about[name] for name in ("k", "n", "b_strides")}
+    attrs = {"target": "gemm.pack", "ffi": False, "attrs": what}
+    found = Op("library", [matrix], [Tensor((about["k"], about["n"]), matrix.dtype)], attrs, (), op.loc)
+    ops.append(found)
+    return found.result
 
 
 def _across(op: Op, inside: set[Value]) -> bool:
