@@ -109,7 +109,7 @@ def compile_module(module: Module, settings: CompileOptions, trace: Trace, machi
     if machine.grouped:
         graph = trace.stage("epilogue", lambda: simplify(attach_epilogues(graph), ours=True))
     graph = trace.stage("split", lambda: split(graph))
-    graph = trace.stage("hoist", lambda: turn(hoist(graph)))
+    graph = trace.stage("hoist", lambda: turn(hoist(graph), panels=not machine.grouped))
     graph = trace.stage("expand", lambda: expand(windows(graph, machine, ours=True), machine, ours=True))
     graph = trace.stage("count", lambda: count(graph))
     graph = trace.stage("control", lambda: flatten_control(graph, machine))

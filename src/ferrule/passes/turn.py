@@ -23,12 +23,12 @@ OWN = frozenset({"f32", "f64"})  # of the runtime's own loops; libraries keep th
 PANEL, TRIPS, KEPT = 64, 4, 1 << 20
 
 
-def turn(block: Block) -> Block:
-    """Changes the program's block, and returns it."""
-    return _turn(block, frozenset(block.args))
+def turn(block: Block, panels: bool = True) -> Block:
+    """Changes the program's block, and returns it. `panels`: do the runtime's own loops compute its products?"""
+    return _turn(block, frozenset(block.args), panels)
 
 
-def _turn(block: Block, params: frozenset[Value]) -> Block:
+def _turn(block: Block, params: frozenset[Value], panels: bool) -> Block:
     ops: list[Op] = []
     for op in block.ops:
         if op.name == "while" and op.attrs.get("trips", 2) > 1:
@@ -36,16 +36,16 @@ def _turn(block: Block, params: frozenset[Value]) -> Block:
             inside = set(_defined(body))
             turned: dict[Value, Value] = {}
             packed: dict[tuple[Value, object], Value] = {}
-            often = (TRIPS if (trips := trips_of(op)) is None else trips) >= TRIPS
+            often = panels and (TRIPS if (trips := trips_of(op)) is None else trips) >= TRIPS
             for inner in body.walk():
                 if often and _packs(inner, inside, params):
                     about, matrix = inner.attrs["attrs"], inner.operands[1]
                     key = (matrix, (about["k"], about["n"], tuple(about["b_strides"])))
                     if key not in packed:
                         packed[key] = _in_panels(ops, inner)
-                    panels = {"b_strides": (0, about["n"], 1), "packed": True}
+                    where = {"b_strides": (0, about["n"], 1), "packed": True}
                     inner.operands = [inner.operands[0], packed[key], *inner.operands[2:]]
-                    inner.attrs = {**inner.attrs, "attrs": {**about, **panels}}
+                    inner.attrs = {**inner.attrs, "attrs": {**about, **where}}
                 elif inner.name == "library" and inner.attrs["target"] == "gemm" and _across(inner, inside):
                     matrix = inner.operands[1]
                     if matrix not in turned:
@@ -55,7 +55,7 @@ def _turn(block: Block, params: frozenset[Value]) -> Block:
                     inner.operands = [inner.operands[0], turned[matrix], *inner.operands[2:]]
                     inner.attrs = {**inner.attrs, "attrs": {**about, **strides}}
         for region in op.regions:
-            _turn(region, params)
+            _turn(region, params, panels)
         ops.append(op)
     block.ops = ops
     return block
