@@ -59,9 +59,18 @@ void AddOpenClDriver(const std::string& icd) {
   setenv("OCL_ICD_FILENAMES", (list.empty() ? icd : list + ":" + icd).c_str(), 1);
 }
 
+// Intel's compiler for the processor that stands in for a GPU (intel-opencl-rt 2026.2) ends the process while it
+// vectorizes some kernels in f64 for processors without AVX-512: it reads what it has freed. Kernels stay scalar there.
+void AvoidVectorizer() {
+#if defined(__x86_64__)
+  if (!__builtin_cpu_supports("avx512f")) setenv("CL_CONFIG_CPU_VECTORIZER_MODE", "1", 0);
+#endif
+}
+
 Result<const FerruleDriver*> Open(const std::string& target, const Files& files) {
   if (files.driver.empty()) return NoDevice(target, files, "");
   AddOpenClDriver(files.icd);
+  AvoidVectorizer();
   std::string failed;
   for (const std::string& path : files.preload) {
     // What is missing here shows when the driver is opened; most of it only some devices need.

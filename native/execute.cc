@@ -82,9 +82,8 @@ Status LoadedExecutable::Execute(const PJRT_LoadedExecutable_Execute_Args& args,
     FERRULE_RETURN_IF_ERROR(start(0, launch));
     if (launch.CanRunInline()) {
       FERRULE_RETURN_IF_ERROR(launch.RunInline(args.output_lists[0], &done));
-    } else {
-      Launch::Enqueue(std::move(launch), args.output_lists[0], &done);
     }
+    if (!done) Launch::Enqueue(std::move(launch), args.output_lists[0], &done);
     finish(0, std::move(done));
     return {};
   }

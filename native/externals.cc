@@ -7,6 +7,7 @@
 #include <unordered_map>
 
 #include "linker.h"
+#include "trial.h"
 
 namespace ferrule {
 namespace {
@@ -114,6 +115,8 @@ const std::unordered_map<std::string_view, void*>& Table() {
 #define BINARY(name) \
   {#name, Address(static_cast<D2>(::name))}, { #name "f", Address(static_cast<F2>(::name##f)) }
   static const auto* table = new std::unordered_map<std::string_view, void*>{
+      // Loops of unknown length.
+      {"ferrule_more", Address(Trial::More)},
       // Memory.
       {"memcpy", Address(static_cast<void* (*)(void*, const void*, size_t)>(::memcpy))},
       {"memmove", Address(static_cast<void* (*)(void*, const void*, size_t)>(::memmove))},

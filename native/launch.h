@@ -45,7 +45,8 @@ class Launch {
   Status Run();
 
   // Runs now: the outputs are complete, or failed, on return. An error returned means that there are no outputs:
-  // nothing has happened, or the program has callbacks and one of them failed.
+  // nothing has happened, or the program has callbacks and one of them failed. Leaves `done` null when a kTimed program
+  // turned out to take long: it must be put into the queue.
   Status RunInline(PJRT_Buffer** outputs, Ref<Event>* done);
   // Makes pending outputs and puts the run into the device's queue.
   static void Enqueue(Launch launch, PJRT_Buffer** outputs, Ref<Event>* done);
@@ -81,6 +82,7 @@ class Launch {
   PJRT_Buffer* MakeOutput(size_t k, Ref<Contents> contents) const;
 
   const Program& program() const { return *executable_->executable->program; }
+  bool Timed() const { return program().flags & Program::kTimed; }
 
   Ref<LoadedExecutable> executable_;
   Device* device_ = nullptr;

@@ -17,6 +17,7 @@
 #include "profile.h"
 #include "program_reader.h"
 #include "thread_pool.h"
+#include "trial.h"
 
 namespace ferrule {
 namespace {
@@ -303,9 +304,10 @@ Status LoadedProgram::RunBlock(uint32_t number, void* const* slots, ExecContext&
         break;
       case Step::kWhile:
         for (int64_t i = 0; i < step->grid; ++i) FERRULE_RETURN_IF_ERROR(RunBlock(step->c, slots, context, timer));
-        while (step->grid < 0) {
+        for (int64_t left = 1; step->grid < 0;) {
           FERRULE_RETURN_IF_ERROR(RunBlock(step->a, slots, context, timer));
           if (*static_cast<const unsigned char*>(slots[step->b]) == 0) break;
+          if (--left == 0 && (left = Trial::More()) == 0) return Status(Code::kAborted, "the run was cut short");
           FERRULE_RETURN_IF_ERROR(RunBlock(step->c, slots, context, timer));
         }
         break;

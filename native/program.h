@@ -1,6 +1,8 @@
 // A loaded program: the binary form of src/ferrule/program.py, its code linked into memory, its library calls prepared.
 #pragma once
 
+#include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -50,7 +52,7 @@ struct OutputInfo {
 
 class Program {
  public:
-  enum Flags : uint32_t { kSmall = 1, kPython = 2 };
+  enum Flags : uint32_t { kSmall = 1, kPython = 2, kTimed = 4 };
 
   // Checks magic, format, checksum, target and CPU features; links the code; prepares the calls.
   static Result<std::shared_ptr<const Program>> Load(std::string bytes);
@@ -78,6 +80,8 @@ class Program {
   uint32_t flags = 0;
   std::vector<std::pair<std::string, double>> cost;
   int64_t arena_bytes = 0, constant_bytes = 0, code_bytes = 0;
+  // What the last run of a kTimed program took.
+  mutable std::atomic<std::chrono::nanoseconds> last_run{std::chrono::nanoseconds::zero()};
 
  private:
   mutable std::mutex forms_mutex_;

@@ -53,7 +53,9 @@ void AddProcessor(Hasher* hasher) {
     }
   }
 #endif
-  if (const char* wish = std::getenv("CL_CONFIG_CPU_TARGET_ARCH")) hasher->Add(std::string(wish));
+  for (const char* name : {"CL_CONFIG_CPU_TARGET_ARCH", "CL_CONFIG_CPU_VECTORIZER_MODE"}) {
+    if (const char* wish = std::getenv(name)) hasher->Add(std::string(name) + "=" + wish);
+  }
 }
 
 ClProgram LoadOpenCl(const FerruleDevice& device, const char* code, size_t size) {

@@ -38,7 +38,7 @@ from ferrule.passes.simplify import simplify
 from ferrule.passes.split import split
 from ferrule.passes.turn import turn
 from ferrule.passes.windows import windows
-from ferrule.program import DONATED, NOT_DONATED, PYTHON, SMALL, Output, Param, Program
+from ferrule.program import DONATED, NOT_DONATED, PYTHON, SMALL, TIMED, Output, Param, Program
 from ferrule.progress import reported
 from ferrule.stablehlo.importer import device_count, import_module
 from ferrule.stablehlo.layouts import asked_layout, unlaid
@@ -186,7 +186,7 @@ def finish(program: Program, graph: Any, work: Work, machine: Machine) -> None:
     if any("callback" in name for name in targets):
         program.flags |= PYTHON
     elif work.serial and work.nbytes < SMALL_BYTES and work.flops < SMALL_FLOPS:
-        program.flags |= SMALL
+        program.flags |= TIMED if work.endless else SMALL
     program.target = machine.name
     program.features = needed_features(machine, work.kernels)
     # Which kernels lie together in an object depends on what was compiled before; their names say what they compute.

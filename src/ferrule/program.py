@@ -23,7 +23,8 @@ Binary form (little endian; `native/program.cc` reads it; bump FORMAT with any c
                            alias: -1 not donated, -2 donated without a target, k >= 0 donated into output k
                            layout: dimensions from the fastest to the slowest in memory; empty = row-major
     outputs                list of: pjrt dtype u32, dims list<i64>, memory_kind str, sharding bytes, layout list<i64>
-    flags                  u32: 1 = small (may run on the caller's thread), 2 = calls back into Python
+    flags                  u32: 1 = small (may run on the caller's thread), 2 = calls back into Python,
+                           4 = timed (may be tried there: its loops ask when to end)
     cost                   list of: str, f64         (flops, "bytes accessed", …)
     arena_bytes            i64   temporaries: one allocation per execution
     constants              bytes                      loaded at 64-byte alignment
@@ -75,7 +76,7 @@ MAGIC = b"FERRULE\0"
 FORMAT = 4
 PARAM, OUTPUT, CONSTANT, ARENA = 0, 1, 2, 3
 NOT_DONATED, DONATED = -1, -2
-SMALL, PYTHON = 1, 2
+SMALL, PYTHON, TIMED = 1, 2, 4
 
 
 @dataclass(frozen=True)

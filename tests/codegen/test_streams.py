@@ -51,7 +51,8 @@ CASES = [
 def test_past_the_cache(build, dtype: str, shape: tuple[int, ...]) -> None:
     block = build(dtype, shape)
     kernel = emit_kernel(block, "k", SMALL_CACHE)
-    assert "!nontemporal" in kernel.text and "sfence" in kernel.text
+    past = build is negated or SMALL_CACHE.vector_bytes == 64  # parts of lines of several rows would not be joined
+    assert ("!nontemporal" in kernel.text) == ("sfence" in kernel.text) == past
     assert "!nontemporal" not in emit_kernel(block, "k", host()).text
     linked = Linked([kernel], SMALL_CACHE)
     x = sample(shape, dtype)

@@ -99,6 +99,30 @@ def test_a_long_loop_does_not_hold_the_caller(device: jax.Device) -> None:
     assert called < 0.5 * (time.perf_counter() - begin)
 
 
+def inner(x):
+    """Three steps of a loop whose length the compiler does not know."""
+    few = 3 * (jnp.ravel(x)[0] > 0).astype(int)
+    return lax.while_loop(lambda c: c[1] < few, lambda c: (c[0] + 1, c[1] + 1), (x, 0))[0] - 2
+
+
+@pytest.mark.parametrize("kind", ["scalar", "vector", "product", "nested", "nested vectors", "branch"])
+def test_runs_that_turn_out_long(device: jax.Device, kind: str) -> None:
+    """A loop that was short is tried on the caller's thread, and starts anew elsewhere when it is long this time."""
+    step = {
+        "scalar": lambda x: x + 1,
+        "vector": lambda x: x + 1,
+        "product": lambda x: x @ jnp.eye(8, dtype=x.dtype) + 1,
+        "nested": inner,
+        "nested vectors": inner,
+        "branch": lambda x: lax.cond(x.sum() > 0, lambda: x + 1, lambda: x + 2),
+    }[kind]
+    start = np.ones({"scalar": (), "nested": (), "product": (8, 8)}.get(kind, 64), np.float32)
+    run = jax.jit(lambda x, n: lax.while_loop(lambda c: c[1] < n, lambda c: (step(c[0]), c[1] + 1), (x, 0)))
+    for n in (2, 2, 30_000, 3, 3, 30_000, 0):
+        x, count = run(start, np.int32(n))
+        assert (np.asarray(x) == 1 + n).all() and count == n
+
+
 def rows(x):
     def body(i, x):
         row = lax.dynamic_slice(x, (i - 1, 0), (1, x.shape[1]))

@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ferrule.codegen.kernel import Kernel
+from ferrule.codegen.while_loop import FIRST, MORE
 from ferrule.program import ARENA, Case, Copy, Launch, Slot, Step
 
 # Lines of LLVM text of all kernels of a loop, and bytes of a copy: beyond, an iteration takes long enough by itself.
@@ -268,6 +269,27 @@ class _Writer:
             self.lines.append(f"  br label %join{number}")
         self.start(f"join{number}")
 
+    def ask(self, number: int, body: str, out: str) -> None:
+        """A loop of unknown length asks the runtime now and then how many iterations may pass, and ends on none."""
+        if not any("%left = " in line for line in self.entry):
+            self.declares["ferrule_more"] = MORE
+            self.entry += ["  %left = alloca i64, align 8", f"  store i64 {FIRST}, ptr %left, align 8"]
+        self.lines += [
+            f"asked{number}:",
+            f"  %left{number} = load i64, ptr %left, align 8",
+            f"  %less{number} = add i64 %left{number}, -1",
+            f"  store i64 %less{number}, ptr %left, align 8",
+            f"  %none{number} = icmp eq i64 %less{number}, 0",
+            f"  br i1 %none{number}, label %ask{number}, label %{body}",
+            f"ask{number}:",
+            f"  %may{number} = call i64 @ferrule_more()",
+            f"  %again{number} = call i64 @llvm.umax.i64(i64 %may{number}, i64 1)",
+            f"  store i64 %again{number}, ptr %left, align 8",
+            f"  %stop{number} = icmp eq i64 %may{number}, 0",
+            f"  br i1 %stop{number}, label %{out}, label %{body}",
+        ]
+        self.declares["llvm.umax.i64"] = "declare i64 @llvm.umax.i64(i64, i64)"
+
     def loop(self, loop: Loop) -> None:
         number, before, times = self.name(), self.block, self.times
         head, body, out = f"head{number}", f"body{number}", f"exit{number}"
@@ -285,7 +307,10 @@ class _Writer:
             self.lines.append(f"  %more{number} = icmp ne i8 %go{number}, 0")
         else:
             self.lines.append(f"  %more{number} = icmp slt i64 %i{number}, {loop.trips}")
-        self.lines.append(f"  br i1 %more{number}, label %{body}, label %{out}")
+        go = f"asked{number}" if loop.trips < 0 else body
+        self.lines.append(f"  br i1 %more{number}, label %{go}, label %{out}")
+        if loop.trips < 0:
+            self.ask(number, body, out)
         self.start(body)
         self.steps(loop.body[: len(loop.body) - len(exchanged)])
         self.lines.append(f"  %next{number} = add nuw nsw i64 %i{number}, 1")

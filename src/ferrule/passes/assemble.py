@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
-from ferrule.codegen import step_loop
+from ferrule.codegen import step_loop, while_loop
 from ferrule.codegen.block_kernel import emit_block_kernel
 from ferrule.codegen.kernel import Kernel, Spelled, emit_comparator, emit_kernel, structure_key
 from ferrule.codegen.kernel_cache import KernelCache
@@ -30,7 +30,8 @@ class Work:
 
     flops: float = 0.0
     nbytes: float = 0.0
-    serial: bool = True  # no loop of unknown length, no library call that may take long
+    serial: bool = True  # no long loop, no library call that may take long
+    endless: bool = False  # loops of unknown length, which can be cut short
     kernels: list[Kernel] = field(default_factory=list)
 
 
@@ -81,7 +82,7 @@ class _Assembler:
         cond, body = op.regions
         trips = op.attrs.get("trips", -1)
         if trips < 0:
-            self.work.serial = False
+            self.work.endless = True
             return self.native(While(self.block(cond), self.slot(cond.results[0]), self.block(body)))
         self.program.blocks.append([])  # the condition
         number = len(self.program.blocks) - 1
@@ -137,7 +138,9 @@ class _Assembler:
             return []
         self.work.flops += kernel.flops
         self.work.nbytes += kernel.bytes
-        self.work.serial &= all(o.name != "loop" or o.attrs.get("trips", SHORT_LOOP) < SHORT_LOOP for o in region.ops)
+        loops = [o for o in region.walk() if o.name == "loop"]
+        self.work.endless |= any(while_loop.asks(o) for o in loops)
+        self.work.serial &= all(while_loop.asks(o) or o.attrs.get("trips", SHORT_LOOP) < SHORT_LOOP for o in loops)
         slots = tuple(self.slot(v) for v in (*op.operands, *op.results))
         return [Launch(index, kernel.grid, kernel.grain, slots, len(op.results))]
 
