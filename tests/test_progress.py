@@ -16,7 +16,7 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> None:
     """A compile whose fusion takes 2 s, and a watcher that waits 1 s."""
     pipeline.compile_program(TEXT)  # text is read in a process that has to start first
     original = pipeline.fuse
-    monkeypatch.setattr(pipeline, "fuse", lambda *a: time.sleep(2) or original(*a))
+    monkeypatch.setattr(pipeline, "fuse", lambda *a, **named: time.sleep(2) or original(*a, **named))
     monkeypatch.setattr(progress, "FIRST", 1.0)
 
 
