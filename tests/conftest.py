@@ -14,9 +14,8 @@ from ferrule.targets.xpu import can_stand_in
 
 # A CPU stands in for a GPU without a word.
 os.environ.setdefault("FERRULE_XPU_DEVICE", "cpu")
-if (
-    "+avx512f" not in host().features
-):  # as native/driver_library.cc has it; some tests use the device without the driver
+# As native/driver_library.cc has it: some tests use the device without the driver.
+if "+avx512f" not in host().features:
     os.environ.setdefault("CL_CONFIG_CPU_VECTORIZER_MODE", "1")
 # Every test compiles; the tests of the cache of programs switch it on.
 os.environ.setdefault("FERRULE_CACHE", "binaries")

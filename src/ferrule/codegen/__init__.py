@@ -15,7 +15,8 @@ Layers, each in a file of its own, arrows pointing down:
     index      index arithmetic: an index component is a scalar base plus a constant stride per vector lane
     scalar     arithmetic on lanes for each dtype: `Scalars` (add, compare, convert, load, store, …)
     row_loop   reductions along a row, then the row · while_loop   loops that run in a kernel
-    short_rows reductions along rows of a few elements, with a row in each lane
+    short_rows reductions along rows of a few elements, with a row in each lane · row_pieces   its loops
+    pairs      bf16 that reductions read two at a time
     step_loop  a loop whose body is small kernels, as one function that calls them
     math       exp, log, tanh, … on lanes: math_f32, math_f64, math_complex, … and libm, the C library lane by lane
     lanes      `Num`: a lane value with Python's operators, which formulas are written in

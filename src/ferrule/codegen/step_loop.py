@@ -195,6 +195,7 @@ class _Writer:
         self.declares: dict[str, str] = {}
         self.constants: dict[str, str] = {}
         self.count = 0
+        self.asks = False
         self.flops = self.bytes = 0.0
         self.times = 1  # how often the code that is written now runs, as far as that is known
 
@@ -271,8 +272,9 @@ class _Writer:
 
     def ask(self, number: int, body: str, out: str) -> None:
         """A loop of unknown length asks the runtime now and then how many iterations may pass, and ends on none."""
-        if not any("%left = " in line for line in self.entry):
-            self.declares["ferrule_more"] = MORE
+        if not self.asks:
+            self.asks = True
+            self.declares |= {"ferrule_more": MORE, "llvm.umax.i64": "declare i64 @llvm.umax.i64(i64, i64)"}
             self.entry += ["  %left = alloca i64, align 8", f"  store i64 {FIRST}, ptr %left, align 8"]
         self.lines += [
             f"asked{number}:",
@@ -288,7 +290,6 @@ class _Writer:
             f"  %stop{number} = icmp eq i64 %may{number}, 0",
             f"  br i1 %stop{number}, label %{out}, label %{body}",
         ]
-        self.declares["llvm.umax.i64"] = "declare i64 @llvm.umax.i64(i64, i64)"
 
     def loop(self, loop: Loop) -> None:
         number, before, times = self.name(), self.block, self.times

@@ -24,7 +24,7 @@ from math import prod
 
 from ferrule.codegen.scan import direction
 from ferrule.errors import Unsupported
-from ferrule.ir import Block, Op, Tensor, Value, inline, rewrite
+from ferrule.ir import Block, Op, Tensor, Value, inline, rewrite, tensor
 from ferrule.ops import OPS
 from ferrule.passes import row_kernels
 from ferrule.passes.expand import indexes
@@ -281,7 +281,7 @@ class _Fuser:
     def _better_near(self, op: Op) -> bool:
         """Is the op itself, on the cpu, so dear that a small value is not to be computed twice?"""
         here = self.machine is not None and not self.machine.grouped
-        return here and OPS[op.name].flops > NEAR_RECOMPUTE and op.results[0].type.nbytes in NEAR_BYTES  # type: ignore[union-attr]
+        return here and OPS[op.name].flops > NEAR_RECOMPUTE and tensor(op.results[0]).nbytes in NEAR_BYTES
 
     def _make_root(self, op: Op, among: frozenset[Op] = frozenset()) -> None:
         """`among`: kernels of which one that reads the value at its own index is to write it."""
