@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from ferrule.codegen import fetch_ahead, pairs
+from ferrule.codegen import fetch_ahead, pairs, wide_flags
 from ferrule.codegen.emitter import Emitter, Key, Lanes, parts, whole
 from ferrule.codegen.index import Component, Index
 from ferrule.codegen.lanes import bits_of
@@ -89,6 +89,9 @@ class Fold:
         self.dtypes = [r.dtype for r in op.results]
         self.combine, self.unrounded = combiner(self.body, self.dtypes)
         self.carried = [f32] if self.unrounded else self.dtypes
+        self.wide = wide_flags.carried(op, em.family)
+        if self.wide is not None:
+            self.carried, self.combine = [self.wide], wide_flags.combiner(op)
         # runs of neighbouring reduced dimensions: each is one loop
         numbered = groupby(enumerate(self.gone), key=lambda pair: pair[1] - pair[0])
         self.runs = [[d for _, d in group] for _, group in numbered]
@@ -109,7 +112,8 @@ class Fold:
         for kept, pointer in em.family.kept.items():
             if value is kept or (value.op is not None and value.op.name == "convert" and value.op.operands[0] is kept):
                 em.store(pointer, tensor(kept).dtype, em.ix.flatten(index, self.shape), em.value(kept, index))
-        return em.s.convert(value.dtype, self.dtypes[i % self.count], lanes)
+        lanes = em.s.convert(value.dtype, self.dtypes[i % self.count], lanes)
+        return lanes if self.wide is None else wide_flags.widen(em, self.wide, lanes)
 
     def inits(self, em: Emitter) -> list[Lanes]:
         return [self.read(em, self.count + i, ()) for i in range(self.count)]
@@ -119,6 +123,8 @@ class Fold:
         return _rebuild(self.carried, flat)
 
     def finish(self, em: Emitter, values: list[Lanes]) -> list[Lanes]:
+        if self.wide is not None:
+            return [wide_flags.flags(em, self.wide, values[0])]
         return [em.s.round(self.dtypes[0], values[0])] if self.unrounded else values
 
     def one_by_one(self, index: Key) -> list[Lanes]:
@@ -176,6 +182,8 @@ class Fold:
         start = lane_starts(self.op)
         assert start is not None
         begin = [wide.s.const(d, v) for d, v in zip(self.carried, start.values, strict=True)]
+        if self.wide is not None:
+            begin = [wide.s.const(self.wide, -int(start.values[0]))]
         rebuild = self.rebuild
         registers = width * 4 // em.family.machine.vector_bytes
         paired = registers > 1 and start.order is None and pairs.apply(self.op, em.family)
@@ -214,7 +222,10 @@ class Fold:
 
     def width(self, inner: int) -> int:
         machine = self.em.family.machine
-        bits = max(max(bits_of(compute_type(v.dtype)) for v in self.op.operands[: self.count]), 8)
+        bits = max(
+            bits_of(compute_type(d)) for d in (*(v.dtype for v in self.op.operands[: self.count]), *self.carried)
+        )
+        bits = max(bits, 8)
         width = machine.vector_bytes * 8 // bits
         width *= max(1, UNROLL // self.count) if inner >= width * UNROLL * 2 else 1
         while width > inner:
