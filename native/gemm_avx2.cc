@@ -5,6 +5,7 @@
 #define FERRULE_ISA avx2
 #define FERRULE_VECTOR_BYTES 32
 #include "gemm_kernel.h"
+#include "gemm_narrow.h"
 
 namespace ferrule {
 const GemmKernels kAvx2Gemm = {
@@ -16,6 +17,8 @@ const GemmKernels kAvx2Gemm = {
     avx2::Complex<float, 3, 2>(),
     avx2::Complex<double, 3, 2>(),
     {avx2::Bf16One(), avx2::Bf16Few()},
+    avx2::Bf16Packs<6, 2>(),
+    avx2::Pairs<6, 2>(),
 };
 }  // namespace ferrule
 #endif

@@ -5,6 +5,7 @@
 #define FERRULE_ISA avx512
 #define FERRULE_VECTOR_BYTES 64
 #include "gemm_kernel.h"
+#include "gemm_narrow.h"
 
 namespace ferrule {
 const GemmKernels kAvx512Gemm = {
@@ -16,6 +17,8 @@ const GemmKernels kAvx512Gemm = {
     avx512::Complex<float, 6, 2>(),
     avx512::Complex<double, 6, 2>(),
     {avx512::Bf16One(), avx512::Bf16Few()},
+    avx512::Bf16Packs<12, 2>(),
+    {},
 };
 }  // namespace ferrule
 #endif

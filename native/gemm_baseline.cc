@@ -3,6 +3,7 @@
 #define FERRULE_ISA baseline
 #define FERRULE_VECTOR_BYTES 16
 #include "gemm_kernel.h"
+#include "gemm_narrow.h"
 
 namespace ferrule {
 #if defined(__aarch64__)
@@ -19,5 +20,7 @@ const GemmKernels kBaselineGemm = {
     baseline::Complex<float, kTileRows / 2, 2>(),
     baseline::Complex<double, kTileRows / 2, 2>(),
     {baseline::Bf16One(), baseline::Bf16Few()},
+    baseline::Bf16Packs<kTileRows, 2>(),
+    {},
 };
 }  // namespace ferrule

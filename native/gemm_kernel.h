@@ -26,12 +26,21 @@ struct TotalOf<float> {
   using type = double;
 };
 
+#if FERRULE_VECTOR_BYTES == 32
+inline VectorOf<uint32_t>::type MultiplyPairs(VectorOf<uint32_t>::type a, VectorOf<uint32_t>::type b) {
+  typedef short Words __attribute__((vector_size(kBytes)));
+  return (VectorOf<uint32_t>::type)__builtin_ia32_pmaddwd256((Words)a, (Words)b);
+}
+#endif
+
 // C[MR][NR] (+)= A[MR][k] * B[k][NR]. B's rows are `b_k` apart: a packed panel, or the matrix itself. A is a packed
 // panel (a_row 1, a_k MR, known when compiled) or has any strides. What hardware would look for too late is fetched
 // meanwhile: with kNextColumns the columns of B that come next; with a positive kFetch so many vectors `a_row` elements
 // behind each row of a panel of B, which are in the next panel (A is packed then).
 constexpr int kNextColumns = -1;
-template <class T, int MR, int NV, bool kPackedA, int kFetch = 0>
+// What a step adds to a sum: a product, or the two products of a pair of 16-bit integers (PairKernels).
+enum class Term { kProduct, kPair };
+template <class T, int MR, int NV, bool kPackedA, int kFetch = 0, Term kTerm = Term::kProduct>
 void Multiply(int64_t k, const T* a, int64_t a_row, int64_t a_k, const T* b, int64_t b_k, T* c, int64_t c_row,
               bool accumulate) {
   using V = typename VectorOf<T>::type;
@@ -61,7 +70,13 @@ void Multiply(int64_t k, const T* a, int64_t a_row, int64_t a_k, const T* b, int
     for (int i = 0; i < MR; ++i) {
       T left = a[i * a_row];
 #pragma GCC unroll 4
-      for (int j = 0; j < NV; ++j) sum[i][j] += left * right[j];
+      for (int j = 0; j < NV; ++j) {
+        if constexpr (kTerm == Term::kPair) {
+          sum[i][j] += MultiplyPairs(V{} + left, right[j]);
+        } else {
+          sum[i][j] += left * right[j];
+        }
+      }
     }
     a += a_k;
     b += b_k;

@@ -143,7 +143,8 @@ std::unique_ptr<Prepared> LibraryGemm(const GemmShape& s, const OperandSource& r
   if (wish == "blas") return BlasGemmCall(s);
   if (wish == "onednn") return OneDnnGemmCall(s, right);
   // Measured: Ferrule's own loops are faster than OpenBLAS everywhere and as fast as oneDNN for f32 (both within 15 %,
-  // with no second set of threads). For bf16 and 8-bit integers oneDNN's instructions are worth 3 to 6 times.
+  // with no second set of threads). For bf16 and 8-bit integers oneDNN's instructions are worth 3 to 6 times, where the
+  // processor has them; elsewhere oneDNN has no kernels for these, and OneDnnGemmCall gives none.
   constexpr double kWorthACall = 32 * 32 * 32;
   bool narrow = s.a_type == Element::kBF16 || s.d_type == Element::kS32;
   double work = static_cast<double>(s.batch) * s.m * s.n * s.k;

@@ -47,6 +47,23 @@ struct Bf16Tile {
   void (*multiply)(int64_t, const float*, const uint16_t*, int64_t, float*, int64_t, bool);
 };
 
+// The packs of panels of `rows` and of `columns` whose elements have another type in memory: pack_rows and pack_columns
+// of a MicroKernels but for that.
+template <class T>
+struct NarrowPacks {
+  void (*rows)(const void*, int64_t, int64_t, int64_t, int64_t, T*);
+  void (*columns)(const void*, int64_t, int64_t, int64_t, int64_t, T*);
+};
+
+// Products of integers of up to 16 bits: an element of a panel is a pair of them, adjacent along k, and a step of a
+// tile multiplies both and adds both products. That is exact: a sum of two products of 16 bits fits 32, but for one
+// value that wraps as the result does.
+enum PairType { kPairS8, kPairU8, kPairS16 };
+struct PairKernels {
+  MicroKernels<uint32_t> tiles;  // `thin` and what follows is empty; all of it where there is no such instruction
+  NarrowPacks<uint32_t> packs[3];
+};
+
 template <class R>
 struct ComplexMicroKernels {
   int rows, columns;
@@ -62,6 +79,8 @@ struct GemmKernels {
   ComplexMicroKernels<float> c64;
   ComplexMicroKernels<double> c128;
   Bf16Tile bf16[2];
+  NarrowPacks<float> bf16_packs;
+  PairKernels pairs;
 };
 
 extern const GemmKernels kBaselineGemm;

@@ -1,0 +1,58 @@
+"""Products of 8- and 16-bit integers, which the own loops add up in pairs, and of bf16, which they widen in panels."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+CODE = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from test_gemm_narrow import check
+check()
+"""
+
+
+@pytest.mark.parametrize("isa", ["avx2", "baseline"])
+def test_narrow(isa):
+    """Also where oneDNN would take them, and in the loops of lesser processors."""
+    environment = os.environ | {"FERRULE_ISA": isa, "FERRULE_GEMM": "own"}
+    subprocess.run([sys.executable, "-c", CODE, str(Path(__file__).parent)], env=environment, check=True, timeout=240)
+
+
+def check():
+    from test_calls import bf16, close, gemm, laid_out, random, wide
+
+    # Odd sizes; more than one block of rows (192), of columns (1024), along k (256 or 512) and of sums (512 rows).
+    shapes = [(3, 7, 5, 3), (1, 6, 16, 2), (2, 200, 33, 515), (1, 65, 1100, 77), (1, 530, 40, 1027), (1, 1, 70, 1001)]
+    for shape, (left, right) in itertools.product(shapes, [(0, 0), (0, 1), (1, 0), (1, 1)]):
+        batch, m, n, k = shape
+        for types in "bbi", "bBi", "Bbi", "BBI", "hhi", "hbi", "bbh", "bbb", "bbl", "HHI":
+            a, b = laid_out((batch, m, k), types[0], left), laid_out((batch, k, n), types[1], right)
+            close(gemm(a, b, types[2]), (wide(a) @ wide(b)).astype(types[2]), types[2])
+        for types in (bf16, bf16, bf16), (bf16, bf16, "f"), (bf16, "f", "f"), ("f", bf16, bf16):
+            a, b = laid_out((batch, m, k), types[0], left), laid_out((batch, k, n), types[1], right)
+            close(gemm(a, b, types[2]), wide(a) @ wide(b), types[2], k)
+    # The largest magnitudes, where sums of two products in 16 bits would saturate, and one in 32 bits wraps.
+    for dtype in "b", "h":
+        a = np.full((1, 9, 6), np.iinfo(dtype).min, dtype)
+        b = np.full((1, 6, 20), np.iinfo(dtype).min, dtype)
+        close(gemm(a, b, "i"), (wide(a) @ wide(b)).astype("i"), "i")
+    # Neither side has adjacent elements.
+    for dtype, out in ("b", "i"), (bf16, "f"):
+        a, b = random((1, 40, 90), dtype), random((1, 45, 60), dtype)
+        a, b = a[:, ::2, ::2], b[:, :, ::3]
+        close(gemm(a, b, out), (wide(a) @ wide(b)).astype(out), out, 45)
+    # bf16 stays what it is: NaN, infinities, zeros of both signs, subnormals.
+    special = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-39, 3.0, -2.5], bf16)
+    one = np.eye(8, dtype=bf16)[None]
+    row = np.where(np.arange(8)[:, None] == np.arange(8), special[:, None], bf16.type(0))[None]
+    got = gemm(row, one, bf16)[0].astype("f")
+    want = row[0].astype("f") @ one[0].astype("f")
+    np.testing.assert_array_equal(got, want)
