@@ -30,7 +30,7 @@ using Clock = std::chrono::steady_clock;
 constexpr int kSlots = 16;           // jobs that may be spread at once; further ones run on their callers alone
 constexpr int kChunksPerThread = 4;  // so that a slow core does not hold up the others
 constexpr int kMaxThreads = 1024;
-constexpr int kMinSpinNs = 2000, kMaxSpinNs = 50000;
+constexpr int kMinSpinNs = 2000, kMaxSpinNs = 100000;
 constexpr int kStayUs = 500;
 
 void Pause() {
@@ -166,6 +166,7 @@ class Pool final : public ThreadPool {
   // Tells the workers that there is something to do; wakes up to `wanted` sleeping ones.
   void Announce(int wanted) {
     announcer_.store(sched_getcpu(), std::memory_order_relaxed);
+    announced_.store(Clock::now().time_since_epoch().count(), std::memory_order_relaxed);
     epoch_.fetch_add(1);
     if (sleepers_.load() > 0) FutexWake(epoch_, wanted);
   }
@@ -217,26 +218,26 @@ class Pool final : public ThreadPool {
   };
 
   [[noreturn]] void Serve() {
-    int spin = kMaxSpinNs / 2;
+    // Being woken costs more than a short wait: the worker stays awake for as long where news came that soon last time.
+    int spin = kMaxSpinNs;
     Place place;
     for (;;) {
       uint32_t seen = epoch_.load();
       if (WorkOnce()) continue;
-      if (SpinUntilNews(seen, spin)) {
-        place.Leave(announcer_.load(std::memory_order_relaxed));
-        spin = std::min(spin * 2, kMaxSpinNs);
-        continue;
+      const Clock::time_point idle = Clock::now();
+      if (!SpinUntilNews(seen, idle, spin)) {
+        sleepers_.fetch_add(1);
+        FutexWait(epoch_, seen);
+        sleepers_.fetch_sub(1);
       }
-      spin = std::max(spin / 2, kMinSpinNs);
-      sleepers_.fetch_add(1);
-      FutexWait(epoch_, seen);
-      sleepers_.fetch_sub(1);
+      const Clock::duration gap(announced_.load(std::memory_order_relaxed) - idle.time_since_epoch().count());
+      spin = gap < std::chrono::nanoseconds(kMaxSpinNs) ? kMaxSpinNs : kMinSpinNs;
       place.Leave(announcer_.load(std::memory_order_relaxed));
     }
   }
 
-  bool SpinUntilNews(uint32_t seen, int nanoseconds) {
-    auto deadline = Clock::now() + std::chrono::nanoseconds(nanoseconds);
+  bool SpinUntilNews(uint32_t seen, Clock::time_point from, int nanoseconds) {
+    auto deadline = from + std::chrono::nanoseconds(nanoseconds);
     do {
       for (int i = 0; i < 32; ++i) {
         if (epoch_.load(std::memory_order_relaxed) != seen) return true;
@@ -281,6 +282,7 @@ class Pool final : public ThreadPool {
   std::mutex start_mutex_;
   alignas(64) std::atomic<uint32_t> epoch_{0};
   std::atomic<int> sleepers_{0}, announcer_{-1};  // the latter: the processor of who announced last
+  std::atomic<Clock::rep> announced_{0};          // when that was
   Slot slots_[kSlots];
   std::mutex task_mutex_;
   std::deque<std::pair<void (*)(void*), void*>> tasks_;

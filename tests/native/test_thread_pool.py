@@ -121,3 +121,41 @@ def test_exit_while_workers_are_busy(native):
         """,
         "4",
     )
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="a worker that stays awake needs a processor of its own")
+def test_worker_stays_awake_between_calls(native):
+    """Where calls come one soon after the other the worker is not put to sleep, and woken, for each of them."""
+    execute(
+        native,
+        """
+        def sleeps():
+            total = 0
+            for task in os.listdir("/proc/self/task"):
+                text = open(f"/proc/self/task/{task}/status").read()
+                if "ferrule-" in text:
+                    total += int(text.split("\\nvoluntary_ctxt_switches:")[1].split()[0])
+            return total
+
+        x, y = np.zeros(n, np.float32), np.zeros(n, np.float32)
+        ins, outs = (ctypes.c_void_p * 1)(x.ctypes.data), (ctypes.c_void_p * 1)(y.ctypes.data)
+        def calls(count):
+            for _ in range(count):
+                lib.ferrule_program_run(handle, ins, outs)
+                until = time.perf_counter() + 40e-6
+                while time.perf_counter() < until:
+                    pass
+
+        least = 1000
+        for attempt in range(5):  # the machine may be busy
+            for _ in range(20):  # it does not stay awake for these, and forgets that soon
+                calls(1)
+                time.sleep(0.002)
+            before = sleeps()
+            calls(1000)
+            least = min(least, sleeps() - before)
+        assert least < 300, least
+        print("fine")
+        """,
+        "2",
+    )
