@@ -22,8 +22,6 @@ _LOG = (
     *(0.333333373, -0.250001669, 0.199998453, -0.166555658, 0.142705217),
     *(-0.127147704, 0.117359206, -0.0925272703, 0.0388081297),
 )
-# (tanh(x)/x - 1)/x² as a polynomial of x², |x| ≤ 0.625
-_TANH = (-0.333332837, 0.133314922, -0.0537435897, 0.0206508413, -0.00571727613)
 # (sinh(x)/x - 1)/x² as a polynomial of x², |x| ≤ 1
 _SINH = (0.16666666667068328, 0.00833333327639188, 0.00019841296037416504, 2.7552064356615057e-06, 2.55298283894559e-08)
 # sin(r)/r as a polynomial of r², |r| ≤ π/2
@@ -31,14 +29,11 @@ _SIN = (
     *(1.0, -0.16666666626123036, 0.008333331107358176, -0.00019840868028806304, 2.7525374214925217e-06),
     -2.3888714861779127e-08,
 )
-# erf(x)/x - 1 as a polynomial of x², |x| ≤ 1, and -log₂(erfc(x)) for 1 ≤ x ≤ 4
-_ERF = (0.128379166, -0.37612626, 0.112835854, -0.0268538147, 0.00518833054, -0.000801020244, 7.85384982e-05)
-_ERF_TAIL = (
-    *(0.000462496071, 1.62616491, 0.920457125, 0.148912355, -0.0315800868),
-    *(0.00427055405, -0.000270659075),
+# -log(erfc(x))/x - 1, 0 ≤ x ≤ 4
+_ERF = (
+    *(0.12837916612625122, 0.6366195678710938, 0.10277630388736725, -0.019147822633385658, -0.00016950468125287443),
+    *(0.0016756778350099921, -0.000637365214060992, 0.00011886226275237277, -9.388139005750418e-06),
 )
-# (2ʳ - 1)/r, |r| ≤ ½
-_EXP2 = (0.693147182, 0.240226507, 0.055503279, 0.00961800292, 0.00134002767, 0.00015476461)
 # (1 + 2x) exp(x²) erfc(x) as a polynomial of t = (x - 2)/(x + 2), 0 ≤ x ≤ 10.5
 _ERFC = (
     *(1.2769783818405878, -0.0927638284932299, -0.16603043427388275, 0.1640513510410239, -0.05421921634710959),
@@ -128,11 +123,12 @@ def log1p(x: Num) -> Num:
 
 
 def tanh(x: Num) -> Num:
+    """-E / (E + 2) with E = e⁻²ˣ - 1, |x| for x; from 10 on that is 1. The sum is made anew: E is rounded already."""
     size = abs(x)
-    z = x * x
-    small = (x * z).fma(z.poly(_TANH), x)
-    large = 1.0 - 2.0 / (_exp_short(limit(size * 2.0, 0.0, 40.0)) + 1.0)
-    return (size < 0.625).where(small, large).copysign(x)
+    size = (size > 10.0).where(10.0, size)
+    tail, _, whole = _exp_parts(-(size + size))
+    scale = power_of_two(whole)
+    return (scale.fma(tail, scale - 1.0) / scale.fma(tail, scale + 1.0)).copysign(x)
 
 
 def logistic(x: Num) -> Num:
@@ -255,16 +251,12 @@ def rsqrt(x: Num) -> Num:
 
 
 def erf(x: Num) -> Num:
+    """1 - eᵗ with t = log(erfc(|x|)), which from 4 on is 1. One formula for all x: eᵗ - 1 loses nothing near 0."""
     size = abs(x)
-    z = x * x
-    small = x.fma(z.poly(_ERF), x)
-    # 1 - 2⁻ᵗ; from 4 on that is 1. NaN stays NaN.
-    t = -(size > 4.0).where(4.0, size).poly(_ERF_TAIL)
-    shifted = t + 12582912.0
-    r = t - (shifted - 12582912.0)
-    scale = power_of_two(shifted.raw() - 0x4B400000)
-    large = (-scale).fma(r * r.poly(_EXP2), 1.0 - scale)
-    return (size < 1.0).where(small, large).copysign(x)
+    size = (size > 4.0).where(4.0, size)
+    tail, _, whole = _exp_parts(-size.fma(size.poly(_ERF), size))
+    scale = power_of_two(whole)
+    return scale.fma(tail, scale - 1.0).copysign(x)
 
 
 def erfc(x: Num) -> Num:
