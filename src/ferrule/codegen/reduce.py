@@ -9,6 +9,7 @@ it) and commutative, and a value to start all lanes with that may be combined in
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import groupby
 from math import prod
 from typing import Any
@@ -17,6 +18,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from ferrule.codegen import fetch_ahead, pairs, wide_flags
+from ferrule.codegen.abreast import places
 from ferrule.codegen.emitter import Emitter, Key, Lanes, parts, whole
 from ferrule.codegen.index import Component, Index
 from ferrule.codegen.lanes import bits_of
@@ -187,18 +189,29 @@ class Fold:
         rebuild = self.rebuild
         registers = width * 4 // em.family.machine.vector_bytes
         paired = registers > 1 and start.order is None and pairs.apply(self.op, em.family)
+        count = places(em.family, self.op.operands[: self.count], inner) if start.order is None else 1
+        part = inner // (count * width) * width
+        ahead = fetch_ahead.distance(list(em.family.pointers)) if count == 1 else 0
 
         def vectors(at: list[Component], carried: list[Lanes]) -> list[Lanes]:
-            def step(i: V, flat: list[V]) -> list[V]:
-                with em.scope():
-                    here = Index(i, 1, 0, inner, width)
-                    ahead = fetch_ahead.distance(list(em.family.pointers))
-                    with fetch_ahead.asking(em.family, ahead), pairs.reading(em.family, width if paired else 0):
-                        news = self.inputs(wide, index, [*at, here])
-                    return _flat(self.combine(wide, rebuild(flat), news))
+            def step(count: int, i: V, flat: list[V]) -> list[V]:
+                with (
+                    em.scope(),
+                    fetch_ahead.asking(em.family, ahead),
+                    pairs.reading(em.family, width if paired else 0),
+                ):
+                    here = Index(i, 1, 0, inner if count == 1 else part, width)
+                    news = [self.inputs(wide, index, [*at, em.ix.add(here, k * part)]) for k in range(count)]
+                    while len(news) > 1:
+                        news = [self.combine(wide, x, y) for x, y in zip(news[::2], news[1::2], strict=True)]
+                    return _flat(self.combine(wide, rebuild(flat), news[0]))
 
-            full = inner - inner % width
-            total = rebuild(b.loop(i64(0), i64(full), width, _flat(carried), step)) if full else carried
+            full, done, total = inner - inner % width, 0, carried
+            if count > 1:
+                done = count * part
+                total = rebuild(b.loop(i64(0), i64(part), width, _flat(total), partial(step, count)))
+            if full > done:
+                total = rebuild(b.loop(i64(done), i64(full), width, _flat(total), partial(step, 1)))
             if full == inner:
                 return total
             with em.scope():

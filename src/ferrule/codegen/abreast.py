@@ -1,0 +1,44 @@
+"""Large arrays read at several places side by side.
+
+A core keeps more lines under way when its reads run through several pages at once: what processors foresee ends with
+the page. Nothing need be asked for then (codegen/fetch_ahead.py). Measured without AVX-512, and used there only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ferrule.codegen.emitter import Family
+from ferrule.codegen.fetch_ahead import LARGE
+from ferrule.ir import Op, Value, tensor
+from ferrule.ops import OPS
+
+# Reads side by side, of all arrays together; a part of fewer bytes is over before it is foreseen.
+READS, SHORTEST = 4, 4096
+# With more operations for an element memory is not what a loop waits for.
+LIGHT = 6
+
+
+def places(family: Family, values: Sequence[Value], run: int) -> int:
+    """At how many places at once a loop over a run of so many elements is to compute these."""
+    found, ops = _sources(values, family)
+    sizes = [tensor(v).dtype.itemsize for v in found if tensor(v).nbytes >= LARGE]
+    if family.machine.grouped or family.machine.vector_bytes >= 64 or not sizes:
+        return 1
+    count = READS // len(sizes)
+    if run * min(sizes) < READS * SHORTEST or sum(OPS[op.name].flops for op in ops) > LIGHT:
+        return 1
+    return max(count, 1)
+
+
+def _sources(values: Sequence[Value], family: Family) -> tuple[set[Value], set[Op]]:
+    """The arrays in memory that these are computed from, and the operations."""
+    arrays, ops, stack = set[Value](), set[Op](), list(values)
+    while stack:
+        value = stack.pop()
+        if value.op is None or value in family.pointers:
+            arrays.add(value)
+        elif value.op not in ops:
+            ops.add(value.op)
+            stack += value.op.operands
+    return arrays, ops
