@@ -30,6 +30,7 @@ another; the expressions are the same:
     tiles_device   transposes through shared memory · concurrent: scatters whose places may meet
     dialect    how a kind of code spells address spaces, work-item numbers, barriers, the math library
     avx512     the dialect of x86 processors with AVX-512
+    avx2       that of those before, with AVX2 and FMA
     spirv      the dialect of OpenCL and Level Zero, and the way to a module (spirv_worker, spirv_labels)
 
 A lane value is what an element expression returns: a `llvm.V` of the dtype's *compute type*, or for complex types a

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ferrule.codegen.dialect import FusedDialect
+from ferrule.codegen.dialect import FusedDialect, rsqrt_error
 from ferrule.codegen.lanes import Num
 from ferrule.codegen.llvm import Builder, V
 
@@ -15,45 +15,51 @@ class Avx512(FusedDialect):
         if x.lanes * x.bits < _REGISTERS[0]:
             return super().choose(x, y, larger)
         # The plain form would be joined with the test for NaN that follows, to two comparisons and a move.
-        return _instruction(f"llvm.x86.avx512.{'max' if larger else 'min'}", x, y, rounding=True, masked=False)
+        return instruction(f"llvm.x86.avx512.{'max' if larger else 'min'}", x, y, rounding=True, masked=False)
 
     def scale(self, x: Num, n: Num, whole: Num) -> Num:
         if x.lanes * x.bits < _REGISTERS[-1]:
             return super().scale(x, n, whole)
-        return _instruction("llvm.x86.avx512.mask.scalef", x, n, rounding=True)
+        return instruction("llvm.x86.avx512.mask.scalef", x, n, rounding=True)
 
     def rsqrt(self, x: Num) -> Num:
-        """From 14 bits by one step of the third order, with the residual 1 - x y² in two parts."""
-        y = _instruction("llvm.x86.avx512.rsqrt14", x)
-        root = x * y
-        error = (-root).intrinsic("fma", y, 1.0) - x.intrinsic("fma", y, -root) * y
+        """From 14 bits by one step of the third order."""
+        y = instruction("llvm.x86.avx512.rsqrt14", x)
+        error = rsqrt_error(x, y)
         # NaN at zero and infinity, where the estimate is the answer.
         return error.is_nan().where(y, (y * error).fma(error.fma(0.375, 0.5), y))
 
     def binary_parts(self, x: Num) -> tuple[Num, Num] | None:
-        k = _instruction("llvm.x86.avx512.mask.getexp", x, rounding=True)
+        k = instruction("llvm.x86.avx512.mask.getexp", x, rounding=True)
         # Of the fraction between ¾ and 1½; the sign is left out for -0, and otherwise gives NaN.
-        m = _instruction("llvm.x86.avx512.mask.getmant", x, choice=0b1111, rounding=True)
+        m = instruction("llvm.x86.avx512.mask.getmant", x, choice=0b1111, rounding=True)
         return (m < 1.0).where(k + 1.0, k), m
 
     def quotient(self, x: Num, y: Num) -> Num:
         """By an inverse of 14 bits and one step of the third order."""
-        inverse = _instruction("llvm.x86.avx512.rcp14", y)
+        inverse = instruction("llvm.x86.avx512.rcp14", y)
         error = (-y).intrinsic("fma", inverse, 1.0)
         return x * inverse.fma(error.fma(error, error), inverse)
 
 
-def _instruction(
-    name: str, x: Num, *others: Num, choice: int | None = None, rounding: bool = False, masked: bool = True
+def instruction(
+    name: str,
+    x: Num,
+    *others: Num,
+    choice: int | None = None,
+    rounding: bool = False,
+    masked: bool = True,
+    registers: tuple[int, ...] = _REGISTERS,
 ) -> Num:
     """An instruction on f32 or f64 lanes by its intrinsic, with, as last arguments, a default, a mask, a rounding.
 
     `choice` is what some take before them.
 
-    Longer vectors go through it by registers; the code generator splits them there, so the cuts cost nothing.
+    `registers`: the sizes in bits that it takes, largest first. Longer vectors go through it by registers; the code
+    generator splits them there, so the cuts cost nothing.
     """
     b, operands = x.b, [x.v, *(o.v for o in others)]
-    register = next((size for size in _REGISTERS if x.lanes * x.bits >= size), _REGISTERS[-1])
+    register = next((size for size in registers if x.lanes * x.bits >= size), registers[-1])
     lanes, kind = register // x.bits, {32: "ps", 64: "pd"}[x.bits]
     type, mask = f"<{lanes} x {x.base}>", V(f"i{max(8, lanes)}", "-1")
     rest = [V(type, "zeroinitializer"), mask] if masked else []

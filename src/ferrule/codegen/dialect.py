@@ -81,12 +81,17 @@ class FusedDialect(Dialect):
     """A host processor that multiplies and adds in one instruction, with one rounding."""
 
     def rsqrt(self, x: Num) -> Num:
-        """In f32: the quotient and one step of Newton, with the residual 1 - x y² in two parts."""
+        """In f32: the quotient and one step of Newton."""
         y = 1.0 / x.intrinsic("sqrt")
-        root = x * y
-        error = (-root).intrinsic("fma", y, 1.0) - x.intrinsic("fma", y, -root) * y
+        error = rsqrt_error(x, y)
         # NaN at zero and infinity, where the quotient is the answer.
         return error.is_nan().where(y, (y * 0.5).fma(error, y))
+
+
+def rsqrt_error(x: Num, y: Num) -> Num:
+    """The residual 1 - x y² of an estimate y of 1 / √x, in two parts, so that what cancels is not lost."""
+    root = x * y
+    return (-root).intrinsic("fma", y, 1.0) - x.intrinsic("fma", y, -root) * y
 
 
 class GroupDialect(Dialect, ABC):
@@ -145,4 +150,8 @@ def dialect_of(machine: Machine) -> Dialect:
         from ferrule.codegen.avx512 import AVX512
 
         return AVX512
+    if "+avx2" in machine.features and "+fma" in machine.features:
+        from ferrule.codegen.avx2 import AVX2
+
+        return AVX2
     return FUSED if "+fma" in machine.features or machine.triple.startswith("aarch64") else HOST
