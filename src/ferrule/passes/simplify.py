@@ -14,7 +14,7 @@ import numpy as np
 
 from ferrule.ir import Block, DotDims, Op, Tensor, Value, is_plain_reduction, rewrite
 from ferrule.ops import OPS
-from ferrule.passes import slices
+from ferrule.passes import powers, slices
 
 # Folding evaluates ops with NumPy; larger results are cheaper to compute than to carry as constants.
 FOLD_ELEMENTS = 1024
@@ -456,6 +456,14 @@ def _logic(out: Block, op: Op, operands: list[Value]) -> Value | None:
 @rule("divide")
 def _divide(out: Block, op: Op, operands: list[Value]) -> Value | None:
     return operands[0] if _is(operands[1], 1) else None
+
+
+@rule("power")
+def _power(out: Block, op: Op, operands: list[Value]) -> Value | None:
+    exponent = splat(operands[1])
+    if exponent is None or not op.result.dtype.is_float or constant(operands[0]) is not None:
+        return None
+    return powers.of_constant(out, op, operands[0], float(exponent))
 
 
 @rule("reduce")

@@ -1,0 +1,27 @@
+"""Powers with a constant exponent have C's values at zeros, infinities and NaN, and the last digits of `pow`."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import jax
+
+EDGES = [0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 1e-40, 1e-30, 1e-19, 3e38, -3e38, 1e20, -2.5, 1e13, -1e-13]
+
+
+@pytest.mark.usefixtures("device")
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.float64], ids=lambda d: np.dtype(d).name)
+@pytest.mark.parametrize("exponent", [0, 1, 2, 3, -1, 0.5, -0.5, 1.5, -2, 2.5])
+def test_values(exponent: float, dtype: type) -> None:
+    rng = np.random.default_rng(0)
+    with np.errstate(all="ignore"), jax.enable_x64(dtype == np.float64):
+        parts = np.array(EDGES), rng.lognormal(0, 3, 400), -np.arange(9.0)
+        x = np.concatenate([part.astype(dtype) for part in parts])
+        want = np.power(x.astype(np.longdouble), exponent)
+        got = np.asarray(jax.jit(lambda x: jax.lax.pow(x, x.dtype.type(exponent)))(x))
+        rounded = want.astype(dtype)
+        ulps = np.abs(got - want) / np.spacing(np.abs(rounded))
+    same = (got == rounded) | (np.isnan(got) & np.isnan(rounded))
+    assert np.array_equal(np.signbit(got[rounded == 0]), np.signbit(rounded[rounded == 0]))
+    assert (same | (ulps <= 2)).all(), (x[~same], got[~same], rounded[~same])
