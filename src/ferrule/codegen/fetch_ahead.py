@@ -12,10 +12,14 @@ from functools import partial
 
 from ferrule.codegen.emitter import Emitter, Family
 from ferrule.codegen.index import Component, Index
+from ferrule.codegen.llvm import V
 from ferrule.ir import Block, Op, Value, tensor
+from ferrule.ir.types import DType
 
 # So far ahead in bytes; rows shorter than LINE are single elements rather.
 AHEAD, LINE = 4096, 64
+# Of runs that a scatter updates so many bytes are asked for at a time.
+RUNS = 2048
 # Smaller arrays may lie in the caches of the cores; kernels of more operations per element do not wait for memory.
 LARGE, BUSY = 8 << 20, 64
 Fetch = Callable[[Emitter, Sequence[Component]], None]
@@ -38,6 +42,11 @@ def asking(family: Family, elements: int) -> Iterator[None]:
         yield
     finally:
         family.ahead = before
+
+
+def in_order(block: Block) -> bool:
+    """Is what comes next in memory read next? Not in rows that indices choose."""
+    return not any(op.name == "gather" for op in block.ops)
 
 
 def distance(values: Sequence[Value]) -> int:
@@ -85,6 +94,22 @@ def _fetch(
         em.family.fetched = source
         em.value(value, index)
         em.family.fetched = None
+
+
+def rows_ahead(value: Value, nbytes: int) -> int:
+    """How many rows ahead runs of so many bytes are asked for, which indices choose in an array; 0: not at all."""
+    if nbytes < LINE or tensor(value).nbytes < LARGE or tensor(value).dtype.is_complex:
+        return 0
+    return max(1, RUNS // nbytes)
+
+
+def ask_run(em: Emitter, pointer: V, dtype: DType, offset: Index, nbytes: int) -> None:
+    """Asks for the beginning of a run that is to be read and written."""
+    start = em.b.offset(pointer, f"[{dtype.itemsize} x i8]", offset.base)
+    em.b.declares["llvm.prefetch.p0"] = "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"
+    for line in range(0, min(nbytes, RUNS), LINE):  # then processors foresee the rest
+        place = em.b.emit("ptr", f"getelementptr i8, {start}, i64 {line}")
+        em.b.do(f"call void @llvm.prefetch.p0({place}, i32 1, i32 3, i32 1)")
 
 
 def touch(em: Emitter, source: Value, offset: Index) -> None:

@@ -84,7 +84,8 @@ def emit(family: Family, block: Block, outputs: Sequence[V], begin: V, end: V, n
     cuts = borders.pieces(block, sizes[-1], width) if wide == 1 and not family.columns else ()
     write_rows = partial(nest, family, sizes, width, begin, end, element, nanoseconds, wide, cuts)
     light = sum(OPS[op.name].flops for op in block.ops) <= fetch_ahead.BUSY
-    with fetch_ahead.asking(family, fetch_ahead.distance(block.args) if light else 0):
+    asks = light and fetch_ahead.in_order(block)
+    with fetch_ahead.asking(family, fetch_ahead.distance(block.args) if asks else 0):
         grid = streams.either(family, pointers, outputs, past, write_rows)
     return grid, grain(grid, nanoseconds)
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from ferrule.codegen import concurrent
+from ferrule.codegen import concurrent, fetch_ahead
 from ferrule.codegen.emitter import Emitter, Family
 from ferrule.codegen.index import ZERO, Component, Cond, Index, strides
 from ferrule.codegen.llvm import V, i64
 from ferrule.codegen.loop import GRAIN_NS, grain, lane_count, nest, registers, span
 from ferrule.codegen.runs import joined
-from ferrule.ir import Block, Op, ScatterDims
+from ferrule.ir import Block, Op, ScatterDims, tensor
 
 # Registers of a window that are worth a thread.
 SHARED = 4
@@ -138,6 +138,9 @@ def _scatter(
     piece = -(-inner // (max(wanted, 1) * width)) * width
     pieces = -(-inner // piece)
 
+    run = piece * dtypes[0].itemsize if in_window and whole[-1] == shape[-1] else 0
+    ahead = fetch_ahead.rows_ahead(root.operands[0], run)
+
     def part(p: V, _: list[V]) -> list[V]:
         ix = family.at(1).ix
         first, last = ZERO, Index(i64(inner), 0, inner, inner + 1)
@@ -149,6 +152,10 @@ def _scatter(
             em = family.at(1)
             with em.scope():
                 outer = em.ix.split(Index(i, 0, 0, total), sizes[:-1])
+                if ahead:
+                    then = em.ix.clamp(em.ix.add(Index(i, 0, 0, total), ahead), 0, total - 1)
+                    spot, _ = place_of(em, (*em.ix.split(then, sizes[:-1]), first))
+                    fetch_ahead.ask_run(em, outputs[0], dtypes[0], em.ix.flatten(spot, whole), run)
                 if in_window:
                     place_of(em, (*outer, ZERO))  # read once for the row
                 span(family, width, first, last.base, inner, lambda em, at: element(em, (*outer, at)))
