@@ -15,7 +15,7 @@ from ferrule.codegen.index import ZERO, Component, Cond, Index, strides
 from ferrule.codegen.llvm import V, i64
 from ferrule.codegen.loop import GRAIN_NS, grain, lane_count, nest, registers, span
 from ferrule.codegen.runs import joined
-from ferrule.ir import Block, Op, ScatterDims, tensor
+from ferrule.ir import Block, Op, ScatterDims
 
 # Registers of a window that are worth a thread.
 SHARED = 4
