@@ -67,3 +67,28 @@ def test_how_many_places(name: str) -> None:
     types, _, count = CASES[name]
     assert len(re.findall(r"= load <", longest)) == count * len(types)
     assert ("llvm.prefetch" in longest) == (count == 1 and name != "small")
+
+
+SMALL_CACHE = replace(NARROW, cache_bytes=16 << 20)
+
+
+@pytest.mark.parametrize("length", [2 * MEGA + MEGA // 2, 2 * MEGA + 77, 3 * MEGA + 32])
+@pytest.mark.parametrize("inplace", [0, 1])
+def test_elements(length: int, inplace: int) -> None:
+    def build(g: Graph, x: Any, y: Any) -> Any:
+        return g("subtract", g("multiply", x, x), y)
+
+    args = [numbers((length,), "f32", i) for i in range(2)]
+    made = case("elements", [((length,), "f32")] * 2, build, args=args, inplace=inplace)
+    assert "sides" in emit_kernel(made.block, "k", SMALL_CACHE).text
+    check([made], SMALL_CACHE)
+
+
+@pytest.mark.parametrize(("dtype", "count", "found"), [("f32", 1, True), ("f32", 3, False), ("bf16", 1, False)])
+def test_whose_elements(dtype: str, count: int, found: bool) -> None:
+    """Not of three large arrays, and not of narrow elements."""
+    g = Graph(*[Tensor((8 * MEGA,), DTYPES[dtype])] * count)
+    result = g("add", g.args[0], g.args[-1])
+    if count == 3:
+        result = g("add", result, g.args[1])
+    assert ("sides" in emit_kernel(g.done(result), "k", SMALL_CACHE).text) == found

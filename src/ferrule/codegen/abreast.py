@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from ferrule.codegen.emitter import Family
 from ferrule.codegen.fetch_ahead import LARGE
-from ferrule.ir import Op, Value, tensor
+from ferrule.ir import Block, Op, Value, tensor
 from ferrule.ops import OPS
 
 # Reads side by side, of all arrays together; a part of fewer bytes is over before it is foreseen.
@@ -29,6 +29,20 @@ def places(family: Family, values: Sequence[Value], run: int) -> int:
     if run * min(sizes) < READS * SHORTEST or sum(OPS[op.name].flops for op in ops) > LIGHT:
         return 1
     return max(count, 1)
+
+
+def sides(family: Family, block: Block) -> int:
+    """At how many places at once a loop computes elements of arrays that no cache holds.
+
+    What is written past the cache gathers in few buffers: of more than two runs the lines break up. Narrow elements are
+    not bound by memory alone, and lose.
+    """
+    arrays = [tensor(v) for v in (*block.args, *block.results) if v.shape]
+    if len(block.results) > 1 or any(t.dtype.itemsize < 4 for t in arrays):
+        return 1
+    if sum(t.nbytes for t in arrays) <= family.machine.cache_bytes:
+        return 1
+    return min(2, places(family, block.results, tensor(block.results[0]).size))
 
 
 def _sources(values: Sequence[Value], family: Family) -> tuple[set[Value], set[Op]]:

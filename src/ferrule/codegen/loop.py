@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from math import prod
 
-from ferrule.codegen import borders, fetch_ahead, interleave, items, short_rows, streams, tiles_device
+from ferrule.codegen import abreast, borders, fetch_ahead, interleave, items, short_rows, streams, tiles_device
 from ferrule.codegen.emitter import Emitter, Family, Lanes
 from ferrule.codegen.index import ZERO, Component, Index
 from ferrule.codegen.lanes import bits_of
@@ -82,9 +82,10 @@ def emit(family: Family, block: Block, outputs: Sequence[V], begin: V, end: V, n
     wide = registers(block.ops, width, sizes[-1], prod(sizes))
     past = streams.alignment(family, block, width if sizes[-1] % (wide * width) else wide * width, sizes[-1])
     cuts = borders.pieces(block, sizes[-1], width) if wide == 1 and not family.columns else ()
-    write_rows = partial(nest, family, sizes, width, begin, end, element, nanoseconds, wide, cuts)
+    sides = abreast.sides(family, block) if wide > 1 and len(sizes) == 1 else 1
+    write_rows = partial(nest, family, sizes, width, begin, end, element, nanoseconds, wide, cuts, sides)
     light = sum(OPS[op.name].flops for op in block.ops) <= fetch_ahead.BUSY
-    asks = light and fetch_ahead.in_order(block)
+    asks = light and sides == 1 and fetch_ahead.in_order(block)
     with fetch_ahead.asking(family, fetch_ahead.distance(block.args) if asks else 0):
         grid = streams.either(family, pointers, outputs, past, write_rows)
     return grid, grain(grid, nanoseconds)
@@ -124,6 +125,7 @@ def nest(
     nanoseconds: float = 0.0,
     wide: int = 1,
     cuts: Sequence[tuple[int, int]] = (),
+    sides: int = 1,
 ) -> int:
     """Loops over an index space, `width` lanes along the innermost dimension, `wide` registers; gives the grid."""
     if family.machine.grouped:
@@ -157,7 +159,7 @@ def nest(
         first = ix.mul(Index(begin, 0, 0, pieces), piece)
         last = ix.clamp(ix.mul(Index(end, 0, 0, pieces + 1), piece), 0, inner)
         row = ix.split(ZERO, sizes[:-1])
-        span(family, width, first, last.base, inner, lambda em, at: body(em, (*row, at)), wide, cuts)
+        span(family, width, first, last.base, inner, lambda em, at: body(em, (*row, at)), wide, cuts, sides)
     else:
         ix = family.at(1).ix
         start = ix.split(Index(begin, 0, 0, rows + 1), sizes[:-1]) if counted else ()
@@ -188,14 +190,18 @@ def span(
     body: Callable[[Emitter, Index], None],
     wide: int = 1,
     cuts: Sequence[tuple[int, int]] = (),
+    sides: int = 1,
 ) -> None:
     """`body(emitter, index)` for index in [first, last), in vectors of `width` lanes, then the rest.
 
     `first` is a multiple of the width. `size` is the upper bound of `last`; when it is a multiple of the width, `last`
     is one too. All this holds for `wide` times the width as well, and that many vectors go side by side. `cuts`: the
-    pieces that vectors go over in loops of their own (codegen/borders.py).
+    pieces that vectors go over in loops of their own (codegen/borders.py). `sides`: so many equal parts are gone over
+    at once (codegen/abreast.py).
     """
     b = family.b
+    if sides > 1:
+        first = side_by_side(family, wide * width, first, last, size, body, sides)
     if size % (wide * width) == 0:
         width *= wide
     elif wide > 1:
@@ -263,6 +269,25 @@ def span(
         rest()
     else:
         b.branch(b.compare("icmp slt", whole, last), rest)
+
+
+def side_by_side(
+    family: Family, width: int, first: Index, last: V, size: int, body: Callable[[Emitter, Index], None], count: int
+) -> Index:
+    """Goes over so many equal parts of [first, last) at once; gives where what is left begins."""
+    ix, many = family.at(1).ix, family.at(width)
+    length = ix.sub(Index(last, 0, 0, size + 1), first)._replace(low=0)
+    part = ix.mul(ix.divmod(length, count * width)[0], width)
+
+    def vectors(i: V, _: list[V]) -> list[V]:
+        for k in range(count):
+            with many.scope():
+                at = ix.add(Index(i, 0, 0, size), ix.mul(part, k))
+                body(many, Index(at.base, 1, 0, size, width))
+        return []
+
+    family.b.loop(first.base, ix.add(first, part).base, width, [], vectors, "sides")
+    return ix.add(first, ix.mul(part, count))._replace(low=0, high=size + 1, align=width)
 
 
 def first_lanes(width: int, count: int) -> V:

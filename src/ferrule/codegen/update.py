@@ -154,7 +154,7 @@ def _scatter(
                 outer = em.ix.split(Index(i, 0, 0, total), sizes[:-1])
                 if ahead:
                     then = em.ix.clamp(em.ix.add(Index(i, 0, 0, total), ahead), 0, total - 1)
-                    spot, _ = place_of(em, (*em.ix.split(then, sizes[:-1]), first))
+                    spot = place_of(em, (*em.ix.split(then, sizes[:-1]), first))[0]
                     fetch_ahead.ask_run(em, outputs[0], dtypes[0], em.ix.flatten(spot, whole), run)
                 if in_window:
                     place_of(em, (*outer, ZERO))  # read once for the row
