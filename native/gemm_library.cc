@@ -1,5 +1,6 @@
 #include "gemm_library.h"
 
+#include <algorithm>
 #include <climits>
 #include <complex>
 #include <cstdlib>
@@ -78,6 +79,11 @@ std::string KeyOf(const GemmShape& s, int threads) {
   return key;
 }
 
+bool IsIntelWithAvx512() {
+  static const bool is = __builtin_cpu_is("intel") && __builtin_cpu_supports("avx512f");
+  return is;
+}
+
 bool Empty(const GemmShape& s) { return s.batch == 0 || s.m == 0 || s.n == 0 || s.k == 0; }
 
 }  // namespace
@@ -142,12 +148,19 @@ std::unique_ptr<Prepared> LibraryGemm(const GemmShape& s, const OperandSource& r
   if (wish == "own") return nullptr;
   if (wish == "blas") return BlasGemmCall(s);
   if (wish == "onednn") return OneDnnGemmCall(s, right);
-  // Measured: Ferrule's own loops are faster than OpenBLAS everywhere and as fast as oneDNN for f32 (both within 15 %,
-  // with no second set of threads). For bf16 and 8-bit integers oneDNN's instructions are worth 3 to 6 times, where the
-  // processor has them; elsewhere oneDNN has no kernels for these, and OneDnnGemmCall gives none.
-  constexpr double kWorthACall = 32 * 32 * 32;
+  // Measured: Ferrule's own loops are faster than OpenBLAS everywhere and as fast as oneDNN for f32 on AMD's processors
+  // (both within 15 %, with no second set of threads). Intel's with AVX-512 take a fifth less time in oneDNN's, once a
+  // product is large in all three sizes (docs/measurements.md).
+  // For bf16 and 8-bit integers oneDNN's instructions are worth 3 to 6 times, where the processor has them; elsewhere
+  // oneDNN has no kernels for these, and OneDnnGemmCall gives none.
+  constexpr double kWorthACall = 32 * 32 * 32, kLarge = 512.0 * 512 * 512;
+  constexpr int64_t kLeast = 64;
   bool narrow = s.a_type == Element::kBF16 || s.d_type == Element::kS32;
   double work = static_cast<double>(s.batch) * s.m * s.n * s.k;
+  if (s.a_type == Element::kF32 && s.batch == 1 && !s.add && work >= kLarge && std::min({s.m, s.n, s.k}) >= kLeast &&
+      IsIntelWithAvx512()) {
+    return OneDnnGemmCall(s, right);
+  }
   return narrow && work >= kWorthACall && !ReadsBf16Once(s) ? OneDnnGemmCall(s, right) : nullptr;
 }
 

@@ -28,7 +28,7 @@ def processor(thread):
 
 device = jax.devices("threads")[0]
 x, w = (jax.device_put(v, device) for v in (jnp.ones((1, 28, 28, 64)), jnp.ones((3, 3, 64, 128))))
-large = jnp.ones((512, 512), device=device)
+large = jnp.ones((256, 256), device=device)  # which is too small for the library on any processor
 order = ("NHWC", "HWIO", "NHWC")
 run = jax.jit(lambda x, w: jax.lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=order))
 jax.block_until_ready(jax.jit(lambda x: x @ x)(large))  # Ferrule's own threads are there
