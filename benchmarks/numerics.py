@@ -4,7 +4,8 @@
 
 `--quick` takes fewer arguments and the main types (half a minute); `--worse` prints only the rows in which Ferrule is
 behind, with the argument. What is tried stands in `numerics_arguments.py`, what the results should be in
-`numerics_functions.py`, the values at special arguments in `numerics_specials.py`, and sums in `numerics_sums.py`.
+`numerics_functions.py` (with mpmath, which `pip install '.[bench]'` brings), the values at special arguments in
+`numerics_specials.py`, and sums in `numerics_sums.py`.
 """
 
 from __future__ import annotations
