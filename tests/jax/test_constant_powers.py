@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -25,3 +26,19 @@ def test_values(exponent: float, dtype: type) -> None:
     same = (got == rounded) | (np.isnan(got) & np.isnan(rounded))
     assert np.array_equal(np.signbit(got[rounded == 0]), np.signbit(rounded[rounded == 0]))
     assert (same | (ulps <= 2)).all(), (x[~same], got[~same], rounded[~same])
+
+
+@pytest.mark.usefixtures("device")
+@pytest.mark.parametrize("exponent", [0, 1, 2, 3, -1, 0.5, -0.5, 1.5])
+@pytest.mark.parametrize("name", ["float8_e4m3fn", "float8_e5m2fnuz", "float8_e8m0fnu", "float4_e2m1fn"])
+def test_narrow_values(name: str, exponent: float) -> None:
+    """All numbers of types that lack a zero, a sign, infinities or NaN."""
+    dtype = np.dtype(getattr(ml_dtypes, name))
+    x = np.arange(16 if dtype == ml_dtypes.float4_e2m1fn else 256, dtype=np.uint8).view(dtype)
+    power = np.array(exponent).astype(dtype)
+    with np.errstate(all="ignore"):
+        want = np.power(x.astype(np.float64).astype(np.longdouble), float(power)).astype(np.float64)
+        rounded = want.astype(dtype).astype(np.float64)
+    got = np.asarray(jax.jit(lambda x: jax.lax.pow(x, power))(x)).astype(np.float64)
+    known = ~np.isnan(want) | np.isnan(rounded)  # a type without NaN has some number there
+    np.testing.assert_array_equal(got[known], rounded[known])

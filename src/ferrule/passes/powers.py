@@ -14,8 +14,11 @@ from ferrule.ir.types import i1
 
 def of_constant(out: Block, op: Op, x: Value, exponent: float) -> Value | None:
     """Something simpler for xᵉ of a real floating-point x, or None."""
-    if exponent in (3.0, 1.5) and op.result.dtype.bits < 32:
+    bits = op.result.dtype.bits
+    if bits < 32 and exponent in (3.0, 1.5):
         return None  # would be rounded twice
+    if bits < 16 and exponent in (0.5, -0.5):
+        return None  # some of these types have no zero, or no infinity
 
     def add(name: str, *operands: Value) -> Value:
         return out.add(name, operands, [op.result.type], {}, (), op.loc).result
