@@ -38,15 +38,6 @@ const LineFunctions<T>& FunctionsOf() {
   if constexpr (std::is_same_v<T, uint64_t>) return Kernels().u64;
 }
 
-// Whether elements in memory already are what sums of type T need.
-template <class T>
-bool IsDirect(Element e) {
-  if constexpr (std::is_same_v<T, float>) return e == Element::kF32;
-  if constexpr (std::is_same_v<T, double>) return e == Element::kF64;
-  if constexpr (std::is_same_v<T, uint32_t>) return e == Element::kU32 || e == Element::kS32;
-  if constexpr (std::is_same_v<T, uint64_t>) return e == Element::kU64 || e == Element::kS64;
-}
-
 // The dimension that lines go along: the one with the longest lines in the result, up to what fills a few vectors; of
 // equals the one whose neighbours are nearest.
 size_t LineOf(const ConvShape& s) {

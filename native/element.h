@@ -1,9 +1,11 @@
 // Element types of buffers: their numbers in PJRT, sizes, and conversions between stored and computed values.
 #pragma once
 
+#include <complex>
 #include <cstdint>
 #include <cstring>
 #include <string>
+#include <type_traits>
 
 namespace ferrule {
 
@@ -118,5 +120,17 @@ void LoadElements(Element from, const void* source, int64_t stride, int64_t coun
 // The reverse: `count` dense values into elements that are `stride` apart. Integers wrap, booleans become value != 0.
 template <class From>
 void StoreElements(Element to, void* target, int64_t stride, int64_t count, const From* from);
+
+// Whether elements in memory already are what loops that add up in T need.
+template <class T>
+bool IsDirect(Element e) {
+  if constexpr (std::is_same_v<T, float>) return e == Element::kF32;
+  if constexpr (std::is_same_v<T, double>) return e == Element::kF64;
+  if constexpr (std::is_same_v<T, uint32_t>) return e == Element::kU32 || e == Element::kS32;
+  if constexpr (std::is_same_v<T, uint64_t>) return e == Element::kU64 || e == Element::kS64;
+  if constexpr (std::is_same_v<T, std::complex<float>>) return e == Element::kC64;
+  if constexpr (std::is_same_v<T, std::complex<double>>) return e == Element::kC128;
+  return false;
+}
 
 }  // namespace ferrule

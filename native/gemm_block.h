@@ -33,18 +33,6 @@ struct Traits<std::complex<R>> {
   static constexpr int kParts = 2;
 };
 
-// Whether elements in memory already are what the accumulator type T needs.
-template <class T>
-bool IsDirect(Element e) {
-  if constexpr (std::is_same_v<T, float>) return e == Element::kF32;
-  if constexpr (std::is_same_v<T, double>) return e == Element::kF64;
-  if constexpr (std::is_same_v<T, uint32_t>) return e == Element::kU32 || e == Element::kS32;
-  if constexpr (std::is_same_v<T, uint64_t>) return e == Element::kU64 || e == Element::kS64;
-  if constexpr (std::is_same_v<T, std::complex<float>>) return e == Element::kC64;
-  if constexpr (std::is_same_v<T, std::complex<double>>) return e == Element::kC128;
-  return false;
-}
-
 template <class T>
 const auto& KernelsOf(const GemmKernels& all) {
   if constexpr (std::is_same_v<T, float>) return all.f32;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "blas.h"
+#include "cpu_features.h"
 #include "onednn.h"
 #include "packed.h"
 #include "program.h"
@@ -80,8 +81,12 @@ std::string KeyOf(const GemmShape& s, int threads) {
 }
 
 bool IsIntelWithAvx512() {
-  static const bool is = __builtin_cpu_is("intel") && __builtin_cpu_supports("avx512f");
+#if defined(__x86_64__)
+  static const bool is = ChosenIsa() == Isa::kAvx512 && __builtin_cpu_is("intel");
   return is;
+#else
+  return false;
+#endif
 }
 
 bool Empty(const GemmShape& s) { return s.batch == 0 || s.m == 0 || s.n == 0 || s.k == 0; }

@@ -7,7 +7,7 @@ import pytest
 from fused import Graph, case, check, monoid
 
 from ferrule.codegen.kernel import emit_kernel
-from ferrule.ir import GatherDims, ScatterDims, Tensor
+from ferrule.ir import GatherDims, ScatterDims, Tensor, Value
 from ferrule.ir.types import DTYPES
 from ferrule.targets.cpu import host
 
@@ -45,9 +45,9 @@ def test_rows_that_a_scatter_updates_are_asked_for(width: int, count: int) -> No
     types = [((height, width), F), ((count, 1), INT), ((count, width), F)]
     args = [np.ones((height, width), np.float32), indices, random.integers(-9, 9, (count, width)).astype(np.float32)]
 
-    def build(g, x, i, u):  # type: ignore[no-untyped-def]
-        return g("scatter", x, i, u, scatter_dimension_numbers=rows, indices_are_sorted=False, unique_indices=False,
-                 regions=[monoid("add", F)])  # fmt: skip
+    def build(g: Graph, x: Value, i: Value, u: Value) -> Value:
+        about = {"scatter_dimension_numbers": rows, "indices_are_sorted": False, "unique_indices": False}
+        return g("scatter", x, i, u, **about, regions=[monoid("add", F)])
 
     tested = case("rows", types, build, args=args, inplace=1)
     assert ("llvm.prefetch" in emit_kernel(tested.block, "k", host()).text) == (width >= 16)

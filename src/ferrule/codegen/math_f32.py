@@ -71,13 +71,6 @@ def exp(x: Num) -> Num:
     return x.b.dialect.scale(tail + 1.0, n, whole)
 
 
-def _exp_short(x: Num) -> Num:
-    """exp for results and factors in the normal range."""
-    tail, _, whole = _exp_parts(x)
-    scale = power_of_two(whole)
-    return scale.fma(tail, scale)
-
-
 def exp2(x: Num) -> Num:
     x = limit(x, -151.0, 129.0)
     shifted = x + 12582912.0
