@@ -6,6 +6,7 @@
 #define FERRULE_VECTOR_BYTES 32
 #include "gemm_kernel.h"
 #include "gemm_narrow.h"
+#include "gemm_narrow_vectors.h"
 
 namespace ferrule {
 const GemmKernels kAvx2Gemm = {
@@ -16,9 +17,11 @@ const GemmKernels kAvx2Gemm = {
     avx2::Real<uint64_t, 4, 2>(),
     avx2::Complex<float, 3, 2>(),
     avx2::Complex<double, 3, 2>(),
-    {avx2::Bf16One(), avx2::Bf16Few()},
     avx2::Bf16Packs<6, 2>(),
     avx2::Pairs<6, 2>(),
+    avx2::Vectors<avx2::Bf16Terms>(),
+    {avx2::Vectors<avx2::PairTerms<int8_t>>(), avx2::Vectors<avx2::PairTerms<uint8_t>>(),
+     avx2::Vectors<avx2::PairTerms<int16_t>>()},
 };
 }  // namespace ferrule
 #endif

@@ -6,6 +6,7 @@
 #define FERRULE_VECTOR_BYTES 64
 #include "gemm_kernel.h"
 #include "gemm_narrow.h"
+#include "gemm_narrow_vectors.h"
 
 namespace ferrule {
 const GemmKernels kAvx512Gemm = {
@@ -16,9 +17,11 @@ const GemmKernels kAvx512Gemm = {
     avx512::Real<uint64_t, 12, 2>(),
     avx512::Complex<float, 6, 2>(),
     avx512::Complex<double, 6, 2>(),
-    {avx512::Bf16One(), avx512::Bf16Few()},
     avx512::Bf16Packs<12, 2>(),
     {},
+    avx512::Vectors<avx512::Bf16Terms>(),
+    {avx512::Vectors<avx512::PairTerms<int8_t>>(), avx512::Vectors<avx512::PairTerms<uint8_t>>(),
+     avx512::Vectors<avx512::PairTerms<int16_t>>()},
 };
 }  // namespace ferrule
 #endif

@@ -4,6 +4,7 @@
 #define FERRULE_VECTOR_BYTES 16
 #include "gemm_kernel.h"
 #include "gemm_narrow.h"
+#include "gemm_narrow_vectors.h"
 
 namespace ferrule {
 #if defined(__aarch64__)
@@ -19,8 +20,10 @@ const GemmKernels kBaselineGemm = {
     baseline::Real<uint64_t, kTileRows, 2>(),
     baseline::Complex<float, kTileRows / 2, 2>(),
     baseline::Complex<double, kTileRows / 2, 2>(),
-    {baseline::Bf16One(), baseline::Bf16Few()},
     baseline::Bf16Packs<kTileRows, 2>(),
     {},
+    baseline::Vectors<baseline::Bf16Terms>(),
+    {baseline::Vectors<baseline::PairTerms<int8_t>>(), baseline::Vectors<baseline::PairTerms<uint8_t>>(),
+     baseline::Vectors<baseline::PairTerms<int16_t>>()},
 };
 }  // namespace ferrule

@@ -161,12 +161,6 @@ class Blocked {
         return false;
       }
     }
-    if constexpr (std::is_same_v<T, float>) {
-      if (ReadsBf16Once(s_)) {
-        FewBf16Rows(a, b, d, d_row, m, n);
-        return false;
-      }
-    }
     Scratch& scratch = ThreadScratch();
     // Packing pays when what is packed is used often: A for each panel of columns, B for each panel of rows.
     bool a_in_place = !packed_ && a_direct_ && (n <= 4 * nr || m * s_.k <= 128 * 128);
@@ -279,36 +273,6 @@ class Blocked {
         }
         tile->multiply(depth, left, 1, tile->rows, right, b_row, sums, tile->columns, false);
         AddTile(sums, tile->columns, m, columns, accumulate, d + j, d_row);
-      }
-    }
-  }
-
-  // The same for a B of bf16, whose last columns are copied with zeros behind them.
-  void FewBf16Rows(const void* a, const void* b, T* d, int64_t d_row, int64_t m, int64_t n) const {
-    const Bf16Tile& tile = ChosenKernels().bf16[m > 1];
-    Scratch& scratch = ThreadScratch();
-    float* left = scratch.a.template Get<float>(tile.rows * kDepth);
-    float* sums = scratch.tile.template Get<float>(tile.rows * tile.columns);
-    for (int64_t pc = 0; pc < s_.k; pc += kDepth) {
-      int64_t depth = std::min(kDepth, s_.k - pc);
-      PackThin(At(a, s_.a_type, pc * s_.a_col), m, depth, tile.rows, left);
-      bool accumulate = pc > 0 || s_.add;
-      for (int64_t j = 0; j < n; j += tile.columns) {
-        int64_t columns = std::min<int64_t>(tile.columns, n - j), b_row = s_.b_row;
-        const auto* right = static_cast<const uint16_t*>(b) + pc * s_.b_row + j;
-        if (columns < tile.columns) {
-          auto* panel = scratch.b.template Get<uint16_t>(tile.columns * depth);
-          for (int64_t p = 0; p < depth; ++p) {
-            std::fill_n(std::copy_n(right + p * s_.b_row, columns, panel + p * tile.columns), tile.columns - columns,
-                        uint16_t{0});
-          }
-          right = panel, b_row = tile.columns;
-        } else if (m == tile.rows) {
-          tile.multiply(depth, left, right, b_row, d + j, d_row, accumulate);
-          continue;
-        }
-        tile.multiply(depth, left, right, b_row, sums, tile.columns, false);
-        AddTile(sums, tile.columns, m, columns, accumulate, d + j, d_row);
       }
     }
   }

@@ -7,7 +7,8 @@
 #include "cpu_features.h"
 #include "gemm_block.h"
 #include "gemm_epilogue.h"
-#include "thread_pool.h"
+#include "gemm_spread.h"
+#include "gemm_vectors.h"
 
 namespace ferrule {
 
@@ -41,21 +42,6 @@ bool ReadsBf16Once(const GemmShape& s) {
 namespace {
 
 using namespace gemm;
-
-// Splits [0, n) into `parts` pieces whose borders are multiples of `unit`.
-int64_t Border(int64_t n, int64_t parts, int64_t unit, int64_t i) {
-  int64_t units = (n + unit - 1) / unit;
-  return std::min(n, units * i / parts * unit);
-}
-
-template <class F>
-void Spread(ThreadPool* pool, int64_t n, int64_t grain, F&& f) {
-  if (pool && n > grain) {
-    pool->For(n, grain, f);
-  } else if (n > 0) {
-    f(0, n);
-  }
-}
 
 constexpr int64_t kFewVectors = 8;
 // Up to so many rows a kept right side was measured to pay.
@@ -193,6 +179,9 @@ template <class T>
 void Multiply(const GemmShape& s, const void* a, const void* b, void* d, ThreadPool* pool, const GemmExtras& extras) {
   const Epilogue* epilogue = extras.epilogue;
   if (VectorProduct<T>(s, a, b, d, pool, epilogue)) return;
+  if constexpr (std::is_same_v<T, float> || std::is_same_v<T, uint32_t>) {
+    if (NarrowVectorProduct<T>(s, a, b, d, pool, epilogue)) return;
+  }
   if (!extras.packed && LongSums<T>(s, a, b, d, pool, epilogue)) return;
   Blocked<T> blocked(s, extras);
   const auto& kernels = TilesOf<T>(s);

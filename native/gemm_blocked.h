@@ -30,7 +30,7 @@ Result<Accumulator> AccumulatorFor(Element a, Element b, Element d);
 const GemmKernels& ChosenKernels();
 
 // Whether a product has few rows and a large right side of bf16. It is bounded by memory, and the own loops read that
-// side once, where it lies.
+// side once, where it lies (gemm_vectors.h).
 bool ReadsBf16Once(const GemmShape& shape);
 
 // What a product may have besides its operands.

@@ -91,41 +91,6 @@ void Multiply(int64_t k, const T* a, int64_t a_row, int64_t a_k, const T* b, int
   }
 }
 
-// The same for few rows of f32 and a B of bf16, which are the upper halves of f32, where it lies in memory.
-template <int MR, int NV>
-void MultiplyBf16(int64_t k, const float* a, const uint16_t* b, int64_t b_k, float* c, int64_t c_row, bool accumulate) {
-  using V = typename VectorOf<float>::type;
-  using U = typename VectorOf<float>::unaligned;
-  constexpr int kLanes = kBytes / sizeof(float);
-  typedef uint32_t Wide __attribute__((vector_size(kBytes), may_alias));
-  typedef uint16_t Narrow __attribute__((vector_size(kBytes / 2), may_alias, aligned(2)));
-  V sum[MR][NV] = {};
-  for (int64_t p = 0; p < k; ++p) {
-    V right[NV];
-#pragma GCC unroll 4
-    for (int j = 0; j < NV; ++j) {
-      const Narrow* from = reinterpret_cast<const Narrow*>(b + j * kLanes);
-      right[j] = reinterpret_cast<V>(__builtin_convertvector(*from, Wide) << 16);
-    }
-#pragma GCC unroll 4
-    for (int j = 0; j < NV; j += 2) __builtin_prefetch(b + (NV + j) * kLanes, 0, 2);
-#pragma GCC unroll 8
-    for (int i = 0; i < MR; ++i) {
-      float left = a[i];
-#pragma GCC unroll 4
-      for (int j = 0; j < NV; ++j) sum[i][j] += left * right[j];
-    }
-    a += MR;
-    b += b_k;
-  }
-  for (int i = 0; i < MR; ++i) {
-    for (int j = 0; j < NV; ++j) {
-      U* to = reinterpret_cast<U*>(c + i * c_row + j * kLanes);
-      *to = accumulate ? *to + sum[i][j] : sum[i][j];
-    }
-  }
-}
-
 // The same for complex numbers: A and C interleaved, B a packed panel of NR real parts followed by NR imaginary parts
 // for each k. Strides count real numbers; the imaginary parts begin b_k / 2 after the real ones.
 template <class R, int MR, int NV, bool kPackedA>
@@ -376,9 +341,6 @@ constexpr MicroKernels<T> Real() {
           &AddRows<T>,
           &RowTimesColumns<T>};
 }
-
-constexpr Bf16Tile Bf16One() { return {1, 4 * kBytes / 4, &MultiplyBf16<1, 4>}; }
-constexpr Bf16Tile Bf16Few() { return {kFewRows, 2 * kBytes / 4, &MultiplyBf16<kFewRows, 2>}; }
 
 template <class R, int MR, int NV>
 constexpr ComplexMicroKernels<R> Complex() {

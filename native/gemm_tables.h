@@ -40,13 +40,6 @@ struct MicroKernels {
   void (*row_times_columns)(int64_t, int64_t, const T*, const T*, int64_t, T*, int64_t);
 };
 
-// The same for a right side of bf16; A is packed in f32.
-struct Bf16Tile {
-  int rows, columns;
-  // (k, a, b, b_k, c, c_row, accumulate)
-  void (*multiply)(int64_t, const float*, const uint16_t*, int64_t, float*, int64_t, bool);
-};
-
 // The packs of panels of `rows` and of `columns` whose elements have another type in memory: pack_rows and pack_columns
 // of a MicroKernels but for that.
 template <class T>
@@ -64,6 +57,17 @@ struct PairKernels {
   NarrowPacks<uint32_t> packs[3];
 };
 
+// One, two or four vectors times a matrix whose elements have another type in memory. The vectors are x[v][step]; a
+// step is an element or a pair, whose second one is zero behind an odd end.
+template <class T>
+struct VectorKernels {
+  int elements;  // of a step
+  // (k, n, x, x_vector, b, b_col or b_row, y, y_vector, y_stride)
+  using Function = void (*)(int64_t, int64_t, const T*, int64_t, const void*, int64_t, T*, int64_t, int64_t);
+  Function dots[2];      // with columns whose elements are adjacent; four at once were slower than two
+  Function add_rows[3];  // with rows whose elements are; added to y, whose elements are adjacent as well
+};
+
 template <class R>
 struct ComplexMicroKernels {
   int rows, columns;
@@ -78,9 +82,10 @@ struct GemmKernels {
   MicroKernels<uint64_t> u64;
   ComplexMicroKernels<float> c64;
   ComplexMicroKernels<double> c128;
-  Bf16Tile bf16[2];
   NarrowPacks<float> bf16_packs;
   PairKernels pairs;
+  VectorKernels<float> bf16_vectors;
+  VectorKernels<uint32_t> pair_vectors[3];
 };
 
 extern const GemmKernels kBaselineGemm;

@@ -94,6 +94,32 @@ def cases() -> list[Case]:
             tolerance=1e-2,
         )
     )
+    found.append(
+        Case(
+            f"1 × {width} × {width} bf16, x @ wᵀ",
+            lambda x, w: x @ w.T,
+            lambda: (normal(1, width, dtype=jnp.bfloat16), normal(width, width, seed=1, dtype=jnp.bfloat16)),
+            torch=lambda x, w: x @ w.T,
+            flops=2 * width**2,
+            bytes=2 * width**2,
+            peak="bf16",
+            tolerance=1e-2,
+        )
+    )
+    found.append(
+        Case(
+            f"1 × {width} × {width} int8",
+            wide,
+            lambda: (
+                integers(127, 1, width, low=-127, dtype=np.int8),
+                integers(127, width, width, low=-127, seed=1, dtype=np.int8),
+            ),
+            flops=2 * width**2,
+            bytes=width**2,
+            peak="int8",
+            tolerance=0,
+        )
+    )
     for batch, m, k, n in ((4096, 4, 4, 4), (2048, 16, 16, 16), (512, 32, 32, 32), (96, 128, 64, 128)):
         found.append(
             Case(

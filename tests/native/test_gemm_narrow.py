@@ -49,6 +49,15 @@ def check():
         a, b = random((1, 40, 90), dtype), random((1, 45, 60), dtype)
         a, b = a[:, ::2, ::2], b[:, :, ::3]
         close(gemm(a, b, out), (wide(a) @ wide(b)).astype(out), out, 45)
+    # A few vectors, which meet the matrix where it lies: odd ends, several parts of k and pieces of columns, a batch.
+    shapes = [(1, 1, 4100, 300), (1, 3, 1500, 1031), (2, 7, 130, 67), (1, 2, 9, 40), (1, 20, 70, 140), (3, 1, 65, 2100)]
+    for (batch, m, n, k), (left, right), turned in itertools.product(shapes, [(0, 0), (0, 1), (1, 0)], [0, 1]):
+        m, n, left, right = (n, m, 1 - right, 1 - left) if turned else (m, n, left, right)
+        kinds = ["bbi", "bBI", "Bbi", "hhi", "bbh", (bf16, bf16, bf16)]
+        for types in [*kinds, ("f", bf16, "f"), (bf16, "f", "f"), ("e", bf16, "e")]:
+            a, b = laid_out((batch, m, k), types[0], left), laid_out((batch, k, n), types[1], right)
+            want = wide(a) @ wide(b)
+            close(gemm(a, b, types[2]), want.astype(types[2]) if types[2] in tuple("iIh") else want, types[2], k)
     # bf16 stays what it is: NaN, infinities, zeros of both signs, subnormals.
     special = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-39, 3.0, -2.5], bf16)
     one = np.eye(8, dtype=bf16)[None]
