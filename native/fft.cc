@@ -80,7 +80,7 @@ class Fft : public Prepared {
   }
 
  private:
-  static constexpr int64_t kLanes = 64 / sizeof(R);
+  static constexpr int64_t kLanes = kLine<R>;
   static constexpr int64_t kNearBytes = 1 << 19;
 
   // The complex coefficients of one signal.
@@ -154,6 +154,10 @@ class Fft : public Prepared {
       int64_t start[kLanes];
       for (int64_t l = 0; l < lanes; ++l) start[l] = (line + l) / inner * n * inner + (line + l) % inner;
       bool together = start[lanes - 1] - start[0] == lanes - 1;  // the lines are neighbours in memory
+      if (together && lanes == kLanes && plan.by_lines()) {
+        plan.TransformLines(Parts(from + start[0]), Parts(to + start[0]), inner, re, inverse, scale);
+        return;
+      }
       for (int64_t i = 0; i < n; ++i) {
         if (together) {
           loops_.split(Parts(from + start[0] + i * inner), re + i * lanes, im + i * lanes, lanes);

@@ -180,8 +180,9 @@ FftPlan<R>::FftPlan(int64_t n) : n_(n) {
     stages_.push_back(std::move(stage));
     length /= radix;
   }
+  by_lines_ = factors.size() > 1 && stages_[0].roots.empty() && stages_.back().roots.empty();
   // What the first stage sorts is the length of the next one's vectors.
-  if (factors.size() < 2 || factors[0] < 4 || !stages_[0].roots.empty() || !stages_.back().roots.empty()) return;
+  if (!by_lines_ || factors[0] < 4) return;
   const Stage& stage = stages_[0];
   int64_t parts = 2 * (stage.radix - 1);
   first_.resize(stage.twiddle.size());
@@ -207,10 +208,21 @@ void FftPlan<R>::Transform(R* re, R* im, R* scratch, int64_t lanes) const {
 template <class R>
 void FftPlan<R>::Run(const Stage& s, const R* xr, const R* xi, R* yr, R* yi, int64_t span) const {
   if (s.roots.empty()) {
-    FftLoops<R>().stage[s.radix](xr, xi, yr, yi, s.rest, span, s.twiddle.data());
+    FftLoops<R>().stage[s.radix](xr, xi, yr, yi, s.rest, span, span, s.twiddle.data());
   } else {
     GeneralButterflies(s.radix, s.roots.data(), xr, xi, yr, yi, s.rest, span, s.twiddle.data());
   }
+}
+
+template <class R>
+R* FftPlan<R>::RunSome(size_t first, size_t end, R* x, R* y, int64_t lanes) const {
+  int64_t span = n_ / (stages_[first].radix * stages_[first].rest) * lanes;
+  for (; first < end; ++first) {
+    Run(stages_[first], x, x + n_ * lanes, y, y + n_ * lanes, span);
+    std::swap(x, y);
+    span *= stages_[first].radix;
+  }
+  return x;
 }
 
 template <class R>
@@ -231,16 +243,19 @@ void FftPlan<R>::Stockham(R* re, R* im, R* scratch, int64_t lanes) const {
 
 template <class R>
 void FftPlan<R>::TransformRow(const R* from, R* to, R* scratch, bool inverse, R scale) const {
-  R *xr = scratch, *xi = scratch + n_, *yr = scratch + 2 * n_, *yi = scratch + 3 * n_;
-  int64_t span = stages_[0].radix;
-  FftLoops<R>().first[span][inverse](from, xr, xi, stages_[0].rest, first_.data());
-  for (size_t i = 1; i + 1 < stages_.size(); ++i) {
-    Run(stages_[i], xr, xi, yr, yi, span);
-    std::swap(xr, yr);
-    std::swap(xi, yi);
-    span *= stages_[i].radix;
-  }
-  FftLoops<R>().last[stages_.back().radix][inverse](xr, xi, to, span, scale);
+  const Stage &first = stages_[0], &last = stages_.back();
+  FftLoops<R>().first[first.radix][inverse](from, scratch, scratch + n_, first.rest, first_.data());
+  const R* x = RunSome(1, stages_.size() - 1, scratch, scratch + 2 * n_, 1);
+  FftLoops<R>().last[last.radix][inverse](x, x + n_, to, n_ / last.radix, scale);
+}
+
+template <class R>
+void FftPlan<R>::TransformLines(const R* from, R* to, int64_t stride, R* scratch, bool inverse, R scale) const {
+  const Stage &first = stages_[0], &last = stages_.back();
+  R *re = scratch, *im = scratch + n_ * kLine<R>;
+  FftLoops<R>().first_of_lines[first.radix][inverse](from, stride, re, im, first.rest, first.twiddle.data());
+  const R* x = RunSome(1, stages_.size() - 1, scratch, scratch + 2 * n_ * kLine<R>, kLine<R>);
+  FftLoops<R>().last_of_lines[last.radix][inverse](x, x + n_ * kLine<R>, to, stride, n_ / last.radix, scale);
 }
 
 template <class R>

@@ -2,34 +2,33 @@
 // sets FERRULE_ISA, turns the instructions on with a pragma, and includes this file. The loops are plain; the compiler
 // makes vectors of them. As in gemm_kernel.h, nothing of the standard library may be instantiated here.
 #include "fft_tables.h"
+#include "fft_vectors.h"
 
 namespace ferrule {
 namespace FERRULE_ISA {
 
-#define FERRULE_ALWAYS inline __attribute__((always_inline))
-
-template <class R>
-FERRULE_ALWAYS void Points4(R& r0, R& i0, R& r1, R& i1, R& r2, R& i2, R& r3, R& i3) {
-  R pr = r0 + r2, pi = i0 + i2, qr = r0 - r2, qi = i0 - i2;
-  R ur = r1 + r3, ui = i1 + i3, vr = r1 - r3, vi = i1 - i3;
+template <class V>
+FERRULE_ALWAYS void Points4(V& r0, V& i0, V& r1, V& i1, V& r2, V& i2, V& r3, V& i3) {
+  V pr = r0 + r2, pi = i0 + i2, qr = r0 - r2, qi = i0 - i2;
+  V ur = r1 + r3, ui = i1 + i3, vr = r1 - r3, vi = i1 - i3;
   r0 = pr + ur, i0 = pi + ui;
   r1 = qr + vi, i1 = qi - vr;
   r2 = pr - ur, i2 = pi - ui;
   r3 = qr - vi, i3 = qi + vr;
 }
 
-// The transform of kRadix points in place.
-template <class R, int kRadix>
-FERRULE_ALWAYS void Points(R* re, R* im) {
+// The transform of kRadix points in place; V is R or a vector of them.
+template <class R, int kRadix, class V>
+FERRULE_ALWAYS void Points(V* re, V* im) {
   if constexpr (kRadix == 2) {
-    R r = re[0] - re[1], i = im[0] - im[1];
+    V r = re[0] - re[1], i = im[0] - im[1];
     re[0] += re[1], im[0] += im[1];
     re[1] = r, im[1] = i;
   } else if constexpr (kRadix == 3) {
     constexpr R kSin = static_cast<R>(0.866025403784438646763723170752936183);
-    R tr = re[1] + re[2], ti = im[1] + im[2];
-    R ur = (re[1] - re[2]) * kSin, ui = (im[1] - im[2]) * kSin;
-    R mr = re[0] - tr / 2, mi = im[0] - ti / 2;
+    V tr = re[1] + re[2], ti = im[1] + im[2];
+    V ur = (re[1] - re[2]) * kSin, ui = (im[1] - im[2]) * kSin;
+    V mr = re[0] - tr * R(0.5), mi = im[0] - ti * R(0.5);
     re[0] += tr, im[0] += ti;
     re[1] = mr + ui, im[1] = mi - ur;
     re[2] = mr - ui, im[2] = mi + ur;
@@ -40,12 +39,12 @@ FERRULE_ALWAYS void Points(R* re, R* im) {
     constexpr R c2 = static_cast<R>(-0.809016994374947424102293417182819059);
     constexpr R s1 = static_cast<R>(0.951056516295153572116439333379382143);
     constexpr R s2 = static_cast<R>(0.587785252292473129168705954639072769);
-    R pr = re[1] + re[4], pi = im[1] + im[4], qr = re[1] - re[4], qi = im[1] - im[4];
-    R ur = re[2] + re[3], ui = im[2] + im[3], vr = re[2] - re[3], vi = im[2] - im[3];
-    R ar1 = re[0] + c1 * pr + c2 * ur, ai1 = im[0] + c1 * pi + c2 * ui;
-    R ar2 = re[0] + c2 * pr + c1 * ur, ai2 = im[0] + c2 * pi + c1 * ui;
-    R br1 = s1 * qr + s2 * vr, bi1 = s1 * qi + s2 * vi;
-    R br2 = s2 * qr - s1 * vr, bi2 = s2 * qi - s1 * vi;
+    V pr = re[1] + re[4], pi = im[1] + im[4], qr = re[1] - re[4], qi = im[1] - im[4];
+    V ur = re[2] + re[3], ui = im[2] + im[3], vr = re[2] - re[3], vi = im[2] - im[3];
+    V ar1 = re[0] + c1 * pr + c2 * ur, ai1 = im[0] + c1 * pi + c2 * ui;
+    V ar2 = re[0] + c2 * pr + c1 * ur, ai2 = im[0] + c2 * pi + c1 * ui;
+    V br1 = s1 * qr + s2 * vr, bi1 = s1 * qi + s2 * vi;
+    V br2 = s2 * qr - s1 * vr, bi2 = s2 * qi - s1 * vi;
     re[0] += pr + ur, im[0] += pi + ui;
     re[1] = ar1 + bi1, im[1] = ai1 - br1;
     re[4] = ar1 - bi1, im[4] = ai1 + br1;
@@ -57,9 +56,9 @@ FERRULE_ALWAYS void Points(R* re, R* im) {
     // Even and odd points, then eighth roots of one: (1 - i) / sqrt 2, -i, (-1 - i) / sqrt 2.
     Points4(re[0], im[0], re[2], im[2], re[4], im[4], re[6], im[6]);
     Points4(re[1], im[1], re[3], im[3], re[5], im[5], re[7], im[7]);
-    R er[4] = {re[0], re[2], re[4], re[6]}, ei[4] = {im[0], im[2], im[4], im[6]};
-    R dr[4] = {re[1], (re[3] + im[3]) * kHalf, im[5], (im[7] - re[7]) * kHalf};
-    R di[4] = {im[1], (im[3] - re[3]) * kHalf, -re[5], -(re[7] + im[7]) * kHalf};
+    V er[4] = {re[0], re[2], re[4], re[6]}, ei[4] = {im[0], im[2], im[4], im[6]};
+    V dr[4] = {re[1], (re[3] + im[3]) * kHalf, im[5], (im[7] - re[7]) * kHalf};
+    V di[4] = {im[1], (im[3] - re[3]) * kHalf, -re[5], -(re[7] + im[7]) * kHalf};
     for (int k = 0; k < 4; ++k) {
       re[k] = er[k] + dr[k], im[k] = ei[k] + di[k];
       re[k + 4] = er[k] - dr[k], im[k + 4] = ei[k] - di[k];
@@ -67,27 +66,56 @@ FERRULE_ALWAYS void Points(R* re, R* im) {
   }
 }
 
+// The points but the first, multiplied by the powers of a root in `w`.
+template <int kRadix, class R, class V>
+FERRULE_ALWAYS void Twiddle(V* re, V* im, const R* w) {
+  for (int r = 1; r < kRadix; ++r) {
+    R wr = w[2 * (r - 1)], wi = w[2 * (r - 1) + 1];
+    V real = re[r] * wr - im[r] * wi;
+    im[r] = re[r] * wi + im[r] * wr;
+    re[r] = real;
+  }
+}
+
+// One vector's part of a stage: points `step` apart, results `span`.
+template <class R, int kRadix>
+FERRULE_ALWAYS void Butterflies(const R* ar, const R* ai, int64_t step, R* br, R* bi, int64_t span, const R* w) {
+  typename Wide<R>::V re[kRadix], im[kRadix];
+  for (int r = 0; r < kRadix; ++r) re[r] = At(ar + r * step), im[r] = At(ai + r * step);
+  Points<R, kRadix>(re, im);
+  Twiddle<kRadix>(re, im, w);
+  for (int r = 0; r < kRadix; ++r) At(br + r * span) = re[r], At(bi + r * span) = im[r];
+}
+
 // One stage: for each j, the transforms of the points x[j + rest * r], multiplied by powers of the j-th root, go to
-// y[kRadix * j + r]. `span` consecutive numbers (lanes and what earlier stages sorted) are treated alike.
+// y[kRadix * j + r]. `span` consecutive numbers (lanes and what earlier stages sorted) are treated alike; in x, points
+// are `apart` numbers from each other.
 template <class R, int kRadix>
 void Stage(const R* __restrict xr, const R* __restrict xi, R* __restrict yr, R* __restrict yi, int64_t rest,
-           int64_t span, const R* twiddle) {
-  int64_t step = rest * span;
-  for (int64_t j = 0; j < rest; ++j) {
-    const R* w = twiddle + j * 2 * (kRadix - 1);
-    const R *ar = xr + j * span, *ai = xi + j * span;
+           int64_t span, int64_t apart, const R* twiddle) {
+  int64_t step = rest * apart;
+  if (span == kWidth<R>) {
+    for (int64_t j = 0; j < rest; ++j, twiddle += 2 * (kRadix - 1)) {
+      int64_t to = kRadix * j * kWidth<R>;
+      Butterflies<R, kRadix>(xr + j * apart, xi + j * apart, step, yr + to, yi + to, kWidth<R>, twiddle);
+    }
+    return;
+  }
+  for (int64_t j = 0; j < rest; ++j, twiddle += 2 * (kRadix - 1)) {
+    const R *ar = xr + j * apart, *ai = xi + j * apart;
     R *br = yr + kRadix * j * span, *bi = yi + kRadix * j * span;
-#pragma GCC ivdep
-    for (int64_t t = 0; t < span; ++t) {
+    int64_t t = 0;
+    for (; t + kWidth<R> <= span; t += kWidth<R>) {
+      const R* w = twiddle;
+      asm("" : "+r"(w));  // else all factors are prepared before the loop, and there are more of them than registers
+      Butterflies<R, kRadix>(ar + t, ai + t, step, br + t, bi + t, span, w);
+    }
+    for (; t < span; ++t) {
       R re[kRadix], im[kRadix];
       for (int r = 0; r < kRadix; ++r) re[r] = ar[t + r * step], im[r] = ai[t + r * step];
       Points<R, kRadix>(re, im);
-      br[t] = re[0], bi[t] = im[0];
-      for (int r = 1; r < kRadix; ++r) {
-        R wr = w[2 * (r - 1)], wi = w[2 * (r - 1) + 1];
-        br[t + r * span] = re[r] * wr - im[r] * wi;
-        bi[t + r * span] = re[r] * wi + im[r] * wr;
-      }
+      Twiddle<kRadix>(re, im, twiddle);
+      for (int r = 0; r < kRadix; ++r) br[t + r * span] = re[r], bi[t + r * span] = im[r];
     }
   }
 }
@@ -96,6 +124,23 @@ void Stage(const R* __restrict xr, const R* __restrict xi, R* __restrict yr, R* 
 // lie as [r][re, im][j]. kInverse exchanges the parts.
 template <class R, int kRadix, bool kInverse>
 void First(const R* __restrict x, R* __restrict yr, R* __restrict yi, int64_t rest, const R* __restrict twiddle) {
+  if constexpr (kRadix % 4 == 0) {
+    for (int64_t j = 0; rest >= kWidth<R> && j < rest; j += kWidth<R>) {
+      if (j + kWidth<R> > rest) j = rest - kWidth<R>;  // some once more in place of some alone
+      typename Wide<R>::V re[kRadix], im[kRadix];
+      for (int r = 0; r < kRadix; ++r) LoadParts<kInverse>(x + 2 * (j + r * rest), re[r], im[r]);
+      Points<R, kRadix>(re, im);
+      for (int r = 1; r < kRadix; ++r) {
+        typename Wide<R>::V wr = At(twiddle + 2 * (r - 1) * rest + j), wi = At(twiddle + (2 * (r - 1) + 1) * rest + j);
+        typename Wide<R>::V real = re[r] * wr - im[r] * wi;
+        im[r] = re[r] * wi + im[r] * wr;
+        re[r] = real;
+      }
+      StoreTurned<kRadix>(yr + kRadix * j, re);
+      StoreTurned<kRadix>(yi + kRadix * j, im);
+    }
+    if (rest >= kWidth<R>) return;
+  }
 #pragma GCC ivdep
   for (int64_t j = 0; j < rest; ++j) {
     R re[kRadix], im[kRadix];
@@ -123,6 +168,43 @@ void Last(const R* __restrict xr, const R* __restrict xi, R* __restrict y, int64
     for (int r = 0; r < kRadix; ++r) {
       y[2 * (t + r * span) + kInverse] = re[r] * scale;
       y[2 * (t + r * span) + !kInverse] = im[r] * scale;
+    }
+  }
+}
+
+// The first stage of kLine<R> neighbouring signals: point i of signal l is x[i * stride + l], of interleaved parts.
+template <class R, int kRadix, bool kInverse>
+void FirstOfLines(const R* __restrict x, int64_t stride, R* __restrict yr, R* __restrict yi, int64_t rest,
+                  const R* twiddle) {
+  for (int64_t j = 0; j < rest; ++j, twiddle += 2 * (kRadix - 1)) {
+    for (int64_t t = 0; t < kLine<R>; t += kWidth<R>) {
+      typename Wide<R>::V re[kRadix], im[kRadix];
+      for (int r = 0; r < kRadix; ++r) LoadParts<kInverse>(x + 2 * ((j + r * rest) * stride + t), re[r], im[r]);
+      Points<R, kRadix>(re, im);
+      Twiddle<kRadix>(re, im, twiddle);
+      for (int r = 0; r < kRadix; ++r) {
+        int64_t to = (kRadix * j + r) * kLine<R> + t;
+        At(yr + to) = re[r], At(yi + to) = im[r];
+      }
+    }
+  }
+}
+
+// Their last stage, of `count` times kRadix points, back to such a place.
+template <class R, int kRadix, bool kInverse>
+void LastOfLines(const R* __restrict xr, const R* __restrict xi, R* __restrict y, int64_t stride, int64_t count,
+                 R scale) {
+  for (int64_t i = 0; i < count; ++i) {
+    for (int64_t t = 0; t < kLine<R>; t += kWidth<R>) {
+      typename Wide<R>::V re[kRadix], im[kRadix];
+      for (int r = 0; r < kRadix; ++r) {
+        int64_t from = (i + r * count) * kLine<R> + t;
+        re[r] = At(xr + from), im[r] = At(xi + from);
+      }
+      Points<R, kRadix>(re, im);
+      for (int r = 0; r < kRadix; ++r) {
+        StoreParts<kInverse>(y + 2 * ((i + r * count) * stride + t), re[r] * scale, im[r] * scale);
+      }
     }
   }
 }
@@ -179,6 +261,8 @@ constexpr FftStages<R> Stages() {
       {nullptr, nullptr, Stage<R, 2>, Stage<R, 3>, Stage<R, 4>, Stage<R, 5>, nullptr, nullptr, Stage<R, 8>},
       FERRULE_ALL(First),
       FERRULE_ALL(Last),
+      FERRULE_ALL(FirstOfLines),
+      FERRULE_ALL(LastOfLines),
       Split<R>,
       Join<R>,
       Unfold<R>,

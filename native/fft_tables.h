@@ -5,14 +5,21 @@
 
 namespace ferrule {
 
+// Neighbouring signals that are transformed together.
+template <class R>
+constexpr int kLine = 64 / sizeof(R);
+
 template <class R>
 struct FftStages {
-  // By radix: (xr, xi, yr, yi, rest, span, twiddle); null where there is none.
-  void (*stage[9])(const R*, const R*, R*, R*, int64_t, int64_t, const R*);
+  // By radix: (xr, xi, yr, yi, rest, span, apart, twiddle); null where there is none.
+  void (*stage[9])(const R*, const R*, R*, R*, int64_t, int64_t, int64_t, const R*);
   // By radix, forward and inverse: (x, yr, yi, rest, twiddle).
   void (*first[9][2])(const R*, R*, R*, int64_t, const R*);
   // By radix, forward and inverse: (xr, xi, y, span, scale).
   void (*last[9][2])(const R*, const R*, R*, int64_t, R);
+  // By radix, forward and inverse: (x, stride, yr, yi, rest, twiddle), and (xr, xi, y, stride, count, scale).
+  void (*first_of_lines[9][2])(const R*, int64_t, R*, R*, int64_t, const R*);
+  void (*last_of_lines[9][2])(const R*, const R*, R*, int64_t, int64_t, R);
   void (*split)(const R*, R*, R*, int64_t);          // interleaved parts to two arrays
   void (*join)(const R*, const R*, R*, int64_t, R);  // and back, scaled
   void (*unfold)(const R*, const R*, R*, int64_t);   // (z, roots, x, h)

@@ -1,0 +1,136 @@
+// Vectors for the loops of fft_stages.h where the compiler's own come out slow: what exchanges parts of vectors. All of
+// them are 32 bytes wide and exchange within halves of 16 first, which is one instruction each with AVX, and natural
+// where vectors have 16 bytes.
+#include <cstdint>
+
+#define FERRULE_ALWAYS inline __attribute__((always_inline))
+
+namespace ferrule {
+namespace FERRULE_ISA {
+
+// V is a vector of numbers R anywhere in memory, H half of one.
+template <class R>
+struct Wide;
+template <>
+struct Wide<float> {
+  typedef float V __attribute__((vector_size(32), aligned(4)));
+  typedef float H __attribute__((vector_size(16), aligned(4)));
+};
+template <>
+struct Wide<double> {
+  typedef double V __attribute__((vector_size(32), aligned(8)));
+  typedef double H __attribute__((vector_size(16), aligned(8)));
+};
+
+// Numbers in a vector.
+template <class R>
+constexpr int kWidth = 32 / sizeof(R);
+
+template <class R>
+FERRULE_ALWAYS typename Wide<R>::V& At(R* p) {
+  return *reinterpret_cast<typename Wide<R>::V*>(p);
+}
+template <class R>
+FERRULE_ALWAYS const typename Wide<R>::V& At(const R* p) {
+  return *reinterpret_cast<const typename Wide<R>::V*>(p);
+}
+
+// Two halves of what is at a and at b. (Results go to references: as values they would have no convention where vectors
+// of 32 bytes are no registers.)
+FERRULE_ALWAYS void JoinHalves(Wide<float>::V& v, const float* a, const float* b) {
+  v = __builtin_shufflevector(*reinterpret_cast<const Wide<float>::H*>(a), *reinterpret_cast<const Wide<float>::H*>(b),
+                              0, 1, 2, 3, 4, 5, 6, 7);
+}
+FERRULE_ALWAYS void JoinHalves(Wide<double>::V& v, const double* a, const double* b) {
+  v = __builtin_shufflevector(*reinterpret_cast<const Wide<double>::H*>(a),
+                              *reinterpret_cast<const Wide<double>::H*>(b), 0, 1, 2, 3);
+}
+
+// The first halves of two vectors, and the second ones.
+FERRULE_ALWAYS void ExchangeHalves(Wide<float>::V& a, Wide<float>::V& b) {
+  Wide<float>::V first = __builtin_shufflevector(a, b, 0, 1, 2, 3, 8, 9, 10, 11);
+  b = __builtin_shufflevector(a, b, 4, 5, 6, 7, 12, 13, 14, 15);
+  a = first;
+}
+FERRULE_ALWAYS void ExchangeHalves(Wide<double>::V& a, Wide<double>::V& b) {
+  Wide<double>::V first = __builtin_shufflevector(a, b, 0, 1, 4, 5);
+  b = __builtin_shufflevector(a, b, 2, 3, 6, 7);
+  a = first;
+}
+
+// In each half: numbers of the two vectors by turns, the first ones in a, the rest in b.
+FERRULE_ALWAYS void Interleave(Wide<float>::V& a, Wide<float>::V& b) {
+  Wide<float>::V first = __builtin_shufflevector(a, b, 0, 8, 1, 9, 4, 12, 5, 13);
+  b = __builtin_shufflevector(a, b, 2, 10, 3, 11, 6, 14, 7, 15);
+  a = first;
+}
+FERRULE_ALWAYS void Interleave(Wide<double>::V& a, Wide<double>::V& b) {
+  Wide<double>::V first = __builtin_shufflevector(a, b, 0, 4, 2, 6);
+  b = __builtin_shufflevector(a, b, 1, 5, 3, 7);
+  a = first;
+}
+// The same with pairs of numbers.
+FERRULE_ALWAYS void InterleavePairs(Wide<float>::V& a, Wide<float>::V& b) {
+  Wide<float>::V first = __builtin_shufflevector(a, b, 0, 1, 8, 9, 4, 5, 12, 13);
+  b = __builtin_shufflevector(a, b, 2, 3, 10, 11, 6, 7, 14, 15);
+  a = first;
+}
+
+// Interleaved real and imaginary parts of kWidth numbers.
+template <bool kInverse>
+FERRULE_ALWAYS void LoadParts(const float* x, Wide<float>::V& re, Wide<float>::V& im) {
+  Wide<float>::V a, b;
+  JoinHalves(a, x, x + 8), JoinHalves(b, x + 4, x + 12);
+  Wide<float>::V even = __builtin_shufflevector(a, b, 0, 2, 8, 10, 4, 6, 12, 14);
+  Wide<float>::V odd = __builtin_shufflevector(a, b, 1, 3, 9, 11, 5, 7, 13, 15);
+  re = kInverse ? odd : even, im = kInverse ? even : odd;
+}
+template <bool kInverse>
+FERRULE_ALWAYS void LoadParts(const double* x, Wide<double>::V& re, Wide<double>::V& im) {
+  Wide<double>::V a, b;
+  JoinHalves(a, x, x + 4), JoinHalves(b, x + 2, x + 6);
+  Interleave(a, b);
+  re = kInverse ? b : a, im = kInverse ? a : b;
+}
+template <bool kInverse, class R, class V>
+FERRULE_ALWAYS void StoreParts(R* y, const V& re, const V& im) {
+  V a = kInverse ? im : re, b = kInverse ? re : im;
+  Interleave(a, b);
+  ExchangeHalves(a, b);
+  At(y) = a, At(y + kWidth<R>) = b;
+}
+
+// Number j of vector r goes to y[kRows * j + r].
+template <int kRows>
+FERRULE_ALWAYS void StoreTurned(double* y, Wide<double>::V* v) {
+  static_assert(kRows % 4 == 0);
+  for (int r = 0; r < kRows; r += 4) {
+    Interleave(v[r], v[r + 1]), Interleave(v[r + 2], v[r + 3]);
+    for (int i = 0; i < 2; ++i) {
+      ExchangeHalves(v[r + i], v[r + 2 + i]);
+      At(y + kRows * i + r) = v[r + i], At(y + kRows * (2 + i) + r) = v[r + 2 + i];
+    }
+  }
+}
+template <int kRows>
+FERRULE_ALWAYS void StoreTurned(float* y, Wide<float>::V* v) {
+  static_assert(kRows == 4 || kRows == 8);
+  for (int r = 0; r < kRows; r += 4) {
+    // Afterwards v[r + i] has four numbers each of 0 and 4, 2 and 6, 1 and 5, 3 and 7.
+    Interleave(v[r], v[r + 1]), Interleave(v[r + 2], v[r + 3]);
+    InterleavePairs(v[r], v[r + 2]), InterleavePairs(v[r + 1], v[r + 3]);
+  }
+  constexpr int kOf[4] = {0, 2, 1, 3};
+  if constexpr (kRows == 8) {
+    for (int i = 0; i < 4; ++i) {
+      ExchangeHalves(v[i], v[i + 4]);
+      At(y + 8 * kOf[i]) = v[i], At(y + 8 * (kOf[i] + 4)) = v[i + 4];
+    }
+  } else {
+    ExchangeHalves(v[0], v[2]), ExchangeHalves(v[1], v[3]);
+    At(y) = v[0], At(y + 8) = v[1], At(y + 16) = v[2], At(y + 24) = v[3];
+  }
+}
+
+}  // namespace FERRULE_ISA
+}  // namespace ferrule
