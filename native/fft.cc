@@ -9,6 +9,7 @@
 #include "attributes.h"
 #include "calls.h"
 #include "element.h"
+#include "fft_large.h"
 #include "fft_plan.h"
 #include "program.h"
 #include "thread_pool.h"
@@ -44,9 +45,13 @@ class Fft : public Prepared {
     columns_ = half ? last / 2 + 1 : last;
     bool folded = half && last % 2 == 0;
     if (folded) roots_ = Shared<HalfCircle<R>>(last);
-    for (size_t d = 0; d < lengths_.size(); ++d) {
-      int64_t n = folded && d + 1 == lengths_.size() ? last / 2 : lengths_[d];
-      plans_.push_back(Shared<FftPlan<R>>(n));
+    points_ = folded ? last / 2 : last;
+    for (size_t d = 0; d + 1 < lengths_.size(); ++d) plans_.push_back(Shared<FftPlan<R>>(lengths_[d]));
+    bool large = points_ >= kLarge || (points_ >= kShared && Rows(outer_) == 1);
+    if (large && LargeFft<R>::Sides(points_).first) {
+      large_ = Shared<LargeFft<R>>(points_);
+    } else {
+      plans_.push_back(Shared<FftPlan<R>>(points_));
     }
     scale_ = R(1);
     if (kind_ == Kind::kInverse || kind_ == Kind::kComplexToReal) {
@@ -58,23 +63,27 @@ class Fft : public Prepared {
 
   Status Run(void* const* operands, void* const* results, ExecContext& context) const override {
     ThreadPool& pool = *context.pool;
-    C* scratch = nullptr;
+    C *scratch = nullptr, *middle = nullptr;
+    auto allocate = [&](C** memory, int64_t count) {
+      *memory = static_cast<C*>(context.allocate(context.allocate_self, count * sizeof(C)));
+      if (*memory) return Status();
+      return OutOfMemory("no memory for " + std::to_string(count) + " coefficients of a Fourier transform");
+    };
     if (kind_ == Kind::kComplexToReal && lengths_.size() > 1) {
       // The operand must stay as it is: leading dimensions go through scratch memory.
-      scratch = static_cast<C*>(context.allocate(context.allocate_self, outer_ * Coefficients() * sizeof(C)));
-      if (!scratch) {
-        return OutOfMemory("no memory for an IRFFT's " + std::to_string(outer_ * Coefficients()) + " coefficients");
-      }
+      FERRULE_RETURN_IF_ERROR(allocate(&scratch, outer_ * Coefficients()));
     }
+    // For the turn, and behind it for the half spectrum of a real signal, folded.
+    if (large_) FERRULE_RETURN_IF_ERROR(allocate(&middle, (Folded() ? 2 : 1) * points_));
     int64_t threads = pool.threads();
-    bool shared = lengths_.size() > 1 && outer_ > 1 && Coefficients() * sizeof(C) <= kNearBytes;
+    bool shared = lengths_.size() > 1 && !large_ && outer_ > 1 && Coefficients() * sizeof(C) <= kNearBytes;
     if (shared && (outer_ >= 4 * threads || outer_ % threads == 0)) {
       // All dimensions of one signal while it lies in a thread's own cache.
       pool.For(outer_, 1, [&](int64_t begin, int64_t end) {
-        for (int64_t i = begin; i < end; ++i) Signals(operands[0], results[0], scratch, i, 1, pool);
+        for (int64_t i = begin; i < end; ++i) Signals(operands[0], results[0], scratch, middle, i, 1, pool);
       });
     } else {
-      Signals(operands[0], results[0], scratch, 0, outer_, pool);
+      Signals(operands[0], results[0], scratch, middle, 0, outer_, pool);
     }
     return Status();
   }
@@ -82,6 +91,10 @@ class Fft : public Prepared {
  private:
   static constexpr int64_t kLanes = kLine<R>;
   static constexpr int64_t kNearBytes = 1 << 19;
+  // From so many points on a signal is transformed in four steps: always, and where other threads have nothing else to
+  // do. (131072 points, one by each thread, are as fast either way; four of 262144 faster as rows.)
+  static constexpr int64_t kLarge = 1 << 20, kShared = 1 << 14;
+  static constexpr int64_t kGrain = 4096;
 
   // The complex coefficients of one signal.
   int64_t Coefficients() const {
@@ -91,7 +104,8 @@ class Fft : public Prepared {
   }
 
   // The transforms of `count` signals from the given one on.
-  void Signals(const void* operand, void* result, C* scratch, int64_t first, int64_t count, ThreadPool& pool) const {
+  void Signals(const void* operand, void* result, C* scratch, C* middle, int64_t first, int64_t count,
+               ThreadPool& pool) const {
     int64_t last = static_cast<int64_t>(lengths_.size()) - 1, complex = first * Coefficients();
     int64_t real = first * (Coefficients() / columns_) * lengths_.back();
     bool inverse = kind_ == Kind::kInverse || kind_ == Kind::kComplexToReal;
@@ -100,18 +114,27 @@ class Fft : public Prepared {
       for (int64_t d = 0; d < last; ++d, from = scratch + complex) {
         Along(d, from, scratch + complex, count, true, R(1), pool);
       }
-      ComplexToReal(from, static_cast<R*>(result) + real, count, pool);
+      ComplexToReal(from, static_cast<R*>(result) + real, middle, count, pool);
       return;
     }
     C* to = static_cast<C*>(result) + complex;
     if (kind_ == Kind::kRealToComplex) {
-      RealToComplex(static_cast<const R*>(operand) + real, to, count, pool);
+      RealToComplex(static_cast<const R*>(operand) + real, to, middle, count, pool);
     } else {
-      Along(last, static_cast<const C*>(operand) + complex, to, count, inverse, last == 0 ? scale_ : R(1), pool);
+      const C* from = static_cast<const C*>(operand) + complex;
+      R scale = last == 0 ? scale_ : R(1);
+      for (int64_t row = 0; large_ && row < Rows(count); ++row) {
+        const C* x = from + row * points_;
+        large_->Transform(Parts(x), Parts(to + row * points_), Parts(middle), inverse, scale, pool);
+      }
+      if (!large_) Along(last, from, to, count, inverse, scale, pool);
     }
     for (int64_t d = last - 1; d >= 0; --d) Along(d, to, to, count, inverse, d == 0 ? scale_ : R(1), pool);
   }
   const FftStages<R>& loops_ = FftLoops<R>();
+
+  // A real signal of even length is transformed as a complex one of half the length.
+  bool Folded() const { return points_ != lengths_.back(); }
 
   // Runs `some(re, im, scratch, line, lanes)` for groups of at most kLanes lines.
   template <class F>
@@ -151,7 +174,7 @@ class Fft : public Prepared {
       return;
     }
     ForLines(plan, outer * inner, pool, [&](R* re, R* im, R* scratch, int64_t line, int64_t lanes) {
-      int64_t start[kLanes];
+      int64_t start[kLanes] = {};
       for (int64_t l = 0; l < lanes; ++l) start[l] = (line + l) / inner * n * inner + (line + l) % inner;
       bool together = start[lanes - 1] - start[0] == lanes - 1;  // the lines are neighbours in memory
       if (together && lanes == kLanes && plan.by_lines()) {
@@ -185,15 +208,25 @@ class Fft : public Prepared {
   // Transforms between real rows and their half spectra. A row of even length is treated as a complex signal of half
   // the length, z[i] = x[2i] + i x[2i+1], and X[k] = (Z[k] + Z'[h-k]) / 2 - i w^k (Z[k] - Z'[h-k]) / 2 (' conjugates).
   // (Two rows as one complex signal would be as fast, but a NaN or a large value in one would spoil the other.)
-  void RealToComplex(const R* from, C* to, int64_t count, ThreadPool& pool) const {
+  void RealToComplex(const R* from, C* to, C* middle, int64_t count, ThreadPool& pool) const {
+    int64_t n = lengths_.back(), h = points_;
+    bool even = Folded();
+    if (large_) {
+      R* z = Parts(middle + h);
+      for (int64_t row = 0; row < Rows(count); ++row) {
+        large_->Transform(from + row * n, z, Parts(middle), false, R(1), pool);
+        pool.For(h, kGrain, [&](int64_t begin, int64_t end) {
+          loops_.unfold(z, roots_->values.data(), Parts(to + row * columns_), h, begin, end);
+        });
+      }
+      return;
+    }
     const FftPlan<R>& plan = *plans_.back();
-    int64_t n = lengths_.back(), h = plan.size();
-    bool even = h != n;
     if (even && plan.by_rows()) {
       ForRows(plan, Rows(count), pool, [&](R* scratch, int64_t row) {
         R* z = scratch + 4 * h;
         plan.TransformRow(from + row * n, z, scratch, false, R(1));
-        loops_.unfold(z, roots_->values.data(), Parts(to + row * columns_), h);
+        loops_.unfold(z, roots_->values.data(), Parts(to + row * columns_), h, 0, h);
       });
       return;
     }
@@ -222,14 +255,24 @@ class Fft : public Prepared {
     });
   }
 
-  void ComplexToReal(const C* from, R* to, int64_t count, ThreadPool& pool) const {
+  void ComplexToReal(const C* from, R* to, C* middle, int64_t count, ThreadPool& pool) const {
+    int64_t n = lengths_.back(), h = points_;
+    bool even = Folded();
+    if (large_) {
+      R* z = Parts(middle + h);
+      for (int64_t row = 0; row < Rows(count); ++row) {
+        pool.For(h, kGrain, [&](int64_t begin, int64_t end) {
+          loops_.fold(Parts(from + row * columns_), roots_->values.data(), z, h, begin, end);
+        });
+        large_->Transform(z, to + row * n, Parts(middle), true, scale_, pool);
+      }
+      return;
+    }
     const FftPlan<R>& plan = *plans_.back();
-    int64_t n = lengths_.back(), h = plan.size();
-    bool even = h != n;
     if (even && plan.by_rows()) {
       ForRows(plan, Rows(count), pool, [&](R* scratch, int64_t row) {
         R* z = scratch + 4 * h;
-        loops_.fold(Parts(from + row * columns_), roots_->values.data(), z, h);
+        loops_.fold(Parts(from + row * columns_), roots_->values.data(), z, h, 0, h);
         plan.TransformRow(z, to + row * n, scratch, true, scale_);
       });
       return;
@@ -283,9 +326,11 @@ class Fft : public Prepared {
   int64_t outer_;
   std::vector<int64_t> lengths_;
   int64_t columns_;  // complex numbers in a row
+  int64_t points_;   // of the transforms of the last dimension
   R scale_;
-  std::shared_ptr<const HalfCircle<R>> roots_;  // for a real signal of even length
-  std::vector<std::shared_ptr<const FftPlan<R>>> plans_;
+  std::shared_ptr<const HalfCircle<R>> roots_;            // for a real signal of even length
+  std::vector<std::shared_ptr<const FftPlan<R>>> plans_;  // of each dimension; not of the last one where there is
+  std::shared_ptr<const LargeFft<R>> large_;
 };
 
 Result<std::unique_ptr<Prepared>> PrepareFft(const CallDesc& call) {

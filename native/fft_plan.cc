@@ -134,7 +134,15 @@ const FftStages<double>& FftLoops() {
 }
 
 template <class R>
-FftPlan<R>::FftPlan(int64_t n) : n_(n) {
+bool FftPlan<R>::ByLines(int64_t n) {
+  int64_t rest;
+  std::vector<int64_t> radices = Radices(n, &rest);
+  auto known = [](int64_t radix) { return radix <= 8 && FftLoops<R>().stage[radix]; };
+  return rest == 1 && radices.size() > 1 && known(radices[0]) && known(radices.back());
+}
+
+template <class R>
+FftPlan<R>::FftPlan(int64_t n) : n_(n), by_lines_(ByLines(n)) {
   int64_t rest;
   std::vector<int64_t> factors = Radices(n, &rest);
   if (rest > 1) {
@@ -180,7 +188,6 @@ FftPlan<R>::FftPlan(int64_t n) : n_(n) {
     stages_.push_back(std::move(stage));
     length /= radix;
   }
-  by_lines_ = factors.size() > 1 && stages_[0].roots.empty() && stages_.back().roots.empty();
   // What the first stage sorts is the length of the next one's vectors.
   if (!by_lines_ || factors[0] < 4) return;
   const Stage& stage = stages_[0];
@@ -250,12 +257,37 @@ void FftPlan<R>::TransformRow(const R* from, R* to, R* scratch, bool inverse, R 
 }
 
 template <class R>
+void FftPlan<R>::FirstOfLines(const R* from, int64_t stride, R* scratch, bool inverse) const {
+  const Stage& s = stages_[0];
+  R* im = scratch + n_ * kLine<R>;
+  FftLoops<R>().first_of_lines[s.radix][inverse](from, stride, scratch, im, s.rest, s.twiddle.data());
+}
+
+template <class R>
+void FftPlan<R>::RestOfLines(R* to, int64_t stride, R* scratch, bool inverse, R scale) const {
+  const R* re = RunSome(1, stages_.size() - 1, scratch, scratch + 2 * n_ * kLine<R>, kLine<R>);
+  int64_t radix = stages_.back().radix;
+  FftLoops<R>().last_of_lines[radix][inverse](re, re + n_ * kLine<R>, to, stride, n_ / radix, scale);
+}
+
+template <class R>
 void FftPlan<R>::TransformLines(const R* from, R* to, int64_t stride, R* scratch, bool inverse, R scale) const {
-  const Stage &first = stages_[0], &last = stages_.back();
-  R *re = scratch, *im = scratch + n_ * kLine<R>;
-  FftLoops<R>().first_of_lines[first.radix][inverse](from, stride, re, im, first.rest, first.twiddle.data());
-  const R* x = RunSome(1, stages_.size() - 1, scratch, scratch + 2 * n_ * kLine<R>, kLine<R>);
-  FftLoops<R>().last_of_lines[last.radix][inverse](x, x + n_ * kLine<R>, to, stride, n_ / last.radix, scale);
+  FirstOfLines(from, stride, scratch, inverse);
+  RestOfLines(to, stride, scratch, inverse, scale);
+}
+
+template <class R>
+const R* FftPlan<R>::LinesToParts(const R* from, int64_t stride, R* scratch, bool inverse) const {
+  FirstOfLines(from, stride, scratch, inverse);
+  return RunSome(1, stages_.size(), scratch, scratch + 2 * n_ * kLine<R>, kLine<R>);
+}
+
+template <class R>
+void FftPlan<R>::PartsToLines(const R* from, R* to, int64_t stride, R* scratch, bool inverse, R scale) const {
+  const Stage& s = stages_[0];
+  FftLoops<R>().stage[s.radix](from, from + kLine<R>, scratch, scratch + n_ * kLine<R>, s.rest, kLine<R>, 2 * kLine<R>,
+                               s.twiddle.data());
+  RestOfLines(to, stride, scratch, inverse, scale);
 }
 
 template <class R>

@@ -62,10 +62,15 @@ class FftPlan {
   void TransformRow(const R* from, R* to, R* scratch, bool inverse, R scale) const;
 
   // Can neighbouring signals be transformed without a copy of them as lanes?
+  static bool ByLines(int64_t n);
   bool by_lines() const { return by_lines_; }
   // kLine<R> signals of interleaved parts, point i of signal l at i * stride + l of `from` and of `to`, which may be
   // the same; `scratch` has 4 size() kLine<R> numbers.
   void TransformLines(const R* from, R* to, int64_t stride, R* scratch, bool inverse, R scale) const;
+  // The halves of it for LargeFft: to parts that lie apart, all real ones, then all imaginary ones; returns where.
+  const R* LinesToParts(const R* from, int64_t stride, R* scratch, bool inverse) const;
+  // From kLine<R> real parts and as many imaginary ones for each point.
+  void PartsToLines(const R* from, R* to, int64_t stride, R* scratch, bool inverse, R scale) const;
 
  private:
   struct Stage {
@@ -74,15 +79,17 @@ class FftPlan {
     std::vector<R> roots;    // re, im of the radix-th roots of one, for the general radix
   };
   void Run(const Stage& stage, const R* xr, const R* xi, R* yr, R* yi, int64_t span) const;
-  // The stages from `first` to before `end`, between x and y, each of which has all real parts, then all imaginary ones;
-  // returns where the results are.
+  // The stages from `first` to before `end`, between x and y, each of which has all real parts, then all imaginary
+  // ones; returns where the results are.
   R* RunSome(size_t first, size_t end, R* x, R* y, int64_t lanes) const;
+  void FirstOfLines(const R* from, int64_t stride, R* scratch, bool inverse) const;
+  void RestOfLines(R* to, int64_t stride, R* scratch, bool inverse, R scale) const;
   void Stockham(R* re, R* im, R* scratch, int64_t lanes) const;
   void Bluestein(R* re, R* im, R* scratch, int64_t lanes) const;
 
   int64_t n_;
+  bool by_lines_;
   std::vector<Stage> stages_;
-  bool by_lines_ = false;
   std::vector<R> first_;  // by_rows: the first stage's twiddle factors as FftStages::first wants them
   // Bluestein: the convolution's transform, the chirp, and the transformed conjugate chirp.
   std::unique_ptr<FftPlan> inner_;

@@ -179,7 +179,11 @@ void FirstOfLines(const R* __restrict x, int64_t stride, R* __restrict yr, R* __
   for (int64_t j = 0; j < rest; ++j, twiddle += 2 * (kRadix - 1)) {
     for (int64_t t = 0; t < kLine<R>; t += kWidth<R>) {
       typename Wide<R>::V re[kRadix], im[kRadix];
-      for (int r = 0; r < kRadix; ++r) LoadParts<kInverse>(x + 2 * ((j + r * rest) * stride + t), re[r], im[r]);
+      for (int r = 0; r < kRadix; ++r) {
+        const R* from = x + 2 * ((j + r * rest) * stride + t);
+        LoadParts<kInverse>(from, re[r], im[r]);
+        __builtin_prefetch(from + 2 * kLine<R>);  // for the next lines, which often are this thread's, too
+      }
       Points<R, kRadix>(re, im);
       Twiddle<kRadix>(re, im, twiddle);
       for (int r = 0; r < kRadix; ++r) {
@@ -209,6 +213,29 @@ void LastOfLines(const R* __restrict xr, const R* __restrict xi, R* __restrict y
   }
 }
 
+// The turn of LargeFft: point k of line j, x[k][j], times near[k][j] * far[k], goes to y[k / kLine][j][k % kLine],
+// parts apart, where the blocks of k lie `block` numbers from each other.
+template <class R>
+void Turn(const R* __restrict xr, const R* __restrict xi, int64_t count, const R* near, const R* far, R* __restrict y,
+          int64_t block) {
+  constexpr int kW = kWidth<R>;
+  for (int64_t k = 0; k < count; k += kW) {
+    for (int64_t j = 0; j < kLine<R>; j += kW) {
+      typename Wide<R>::V re[kW], im[kW];
+      for (int i = 0; i < kW; ++i) {
+        const R *x = xr + (k + i) * kLine<R> + j, *n = near + 2 * (k + i) * kLine<R> + j, *f = far + 2 * (k + i);
+        typename Wide<R>::V ar = At(x), ai = At(xi + (x - xr)), nr = At(n), ni = At(n + kLine<R>);
+        typename Wide<R>::V wr = nr * f[0] - ni * f[1], wi = nr * f[1] + ni * f[0];
+        re[i] = ar * wr - ai * wi;
+        im[i] = ar * wi + ai * wr;
+      }
+      R* to = y + k / kLine<R> * block + j * 2 * kLine<R> + k % kLine<R>;
+      StoreTurned<kW>(to, re, 2 * kLine<R>);
+      StoreTurned<kW>(to + kLine<R>, im, 2 * kLine<R>);
+    }
+  }
+}
+
 template <class R>
 void Split(const R* __restrict x, R* __restrict re, R* __restrict im, int64_t count) {
 #pragma GCC ivdep
@@ -222,13 +249,17 @@ void Join(const R* __restrict re, const R* __restrict im, R* __restrict y, int64
 }
 
 // Between the spectrum of a real signal, X, and that of the complex one of half its length h, z[i] = x[2i] + i x[2i+1]:
-// X[k] = (Z[k] + Z'[h-k]) / 2 - i w^k (Z[k] - Z'[h-k]) / 2 (' conjugates). `roots`: w^k, re and im, k < h.
+// X[k] = (Z[k] + Z'[h-k]) / 2 - i w^k (Z[k] - Z'[h-k]) / 2 (' conjugates). `roots`: w^k, re and im, k < h. For the k
+// from `begin` to before `end`, and with 0 goes h.
 template <class R>
-void Unfold(const R* __restrict z, const R* __restrict roots, R* __restrict x, int64_t h) {
-  x[0] = z[0] + z[1], x[1] = 0;
-  x[2 * h] = z[0] - z[1], x[2 * h + 1] = 0;
+void Unfold(const R* __restrict z, const R* __restrict roots, R* __restrict x, int64_t h, int64_t begin, int64_t end) {
+  if (begin == 0) {
+    x[0] = z[0] + z[1], x[1] = 0;
+    x[2 * h] = z[0] - z[1], x[2 * h + 1] = 0;
+    begin = 1;
+  }
 #pragma GCC ivdep
-  for (int64_t k = 1; k < h; ++k) {
+  for (int64_t k = begin; k < end; ++k) {
     R ar = z[2 * k], ai = z[2 * k + 1], br = z[2 * (h - k)], bi = z[2 * (h - k) + 1];
     R sr = ar + br, si = ai - bi, dr = ar - br, di = ai + bi, wr = roots[2 * k], wi = roots[2 * k + 1];
     x[2 * k] = (sr + (dr * wi + di * wr)) / 2;
@@ -238,10 +269,13 @@ void Unfold(const R* __restrict z, const R* __restrict roots, R* __restrict x, i
 
 // The way back, twice as large; the imaginary parts of X[0] and X[h] do not count.
 template <class R>
-void Fold(const R* __restrict x, const R* __restrict roots, R* __restrict z, int64_t h) {
-  z[0] = x[0] + x[2 * h], z[1] = x[0] - x[2 * h];
+void Fold(const R* __restrict x, const R* __restrict roots, R* __restrict z, int64_t h, int64_t begin, int64_t end) {
+  if (begin == 0) {
+    z[0] = x[0] + x[2 * h], z[1] = x[0] - x[2 * h];
+    begin = 1;
+  }
 #pragma GCC ivdep
-  for (int64_t k = 1; k < h; ++k) {
+  for (int64_t k = begin; k < end; ++k) {
     R ar = x[2 * k], ai = x[2 * k + 1], br = x[2 * (h - k)], bi = x[2 * (h - k) + 1];
     R sr = ar + br, si = ai - bi, dr = ar - br, di = ai + bi, wr = roots[2 * k], wi = roots[2 * k + 1];
     z[2 * k] = sr - (di * wr - dr * wi);
@@ -263,6 +297,7 @@ constexpr FftStages<R> Stages() {
       FERRULE_ALL(Last),
       FERRULE_ALL(FirstOfLines),
       FERRULE_ALL(LastOfLines),
+      Turn<R>,
       Split<R>,
       Join<R>,
       Unfold<R>,

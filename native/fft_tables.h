@@ -20,10 +20,11 @@ struct FftStages {
   // By radix, forward and inverse: (x, stride, yr, yi, rest, twiddle), and (xr, xi, y, stride, count, scale).
   void (*first_of_lines[9][2])(const R*, int64_t, R*, R*, int64_t, const R*);
   void (*last_of_lines[9][2])(const R*, const R*, R*, int64_t, int64_t, R);
-  void (*split)(const R*, R*, R*, int64_t);          // interleaved parts to two arrays
-  void (*join)(const R*, const R*, R*, int64_t, R);  // and back, scaled
-  void (*unfold)(const R*, const R*, R*, int64_t);   // (z, roots, x, h)
-  void (*fold)(const R*, const R*, R*, int64_t);     // (x, roots, z, h)
+  void (*turn)(const R*, const R*, int64_t, const R*, const R*, R*, int64_t);  // (xr, xi, count, near, far, y, block)
+  void (*split)(const R*, R*, R*, int64_t);                                    // interleaved parts to two arrays
+  void (*join)(const R*, const R*, R*, int64_t, R);                            // and back, scaled
+  void (*unfold)(const R*, const R*, R*, int64_t, int64_t, int64_t);           // (z, roots, x, h, begin, end)
+  void (*fold)(const R*, const R*, R*, int64_t, int64_t, int64_t);             // (x, roots, z, h, begin, end)
 };
 
 struct FftKernels {

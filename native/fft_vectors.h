@@ -1,6 +1,8 @@
 // Vectors for the loops of fft_stages.h where the compiler's own come out slow: what exchanges parts of vectors. All of
 // them are 32 bytes wide and exchange within halves of 16 first, which is one instruction each with AVX, and natural
 // where vectors have 16 bytes.
+#pragma once
+
 #include <cstdint>
 
 #define FERRULE_ALWAYS inline __attribute__((always_inline))
@@ -100,31 +102,31 @@ FERRULE_ALWAYS void StoreParts(R* y, const V& re, const V& im) {
   At(y) = a, At(y + kWidth<R>) = b;
 }
 
-// Number j of vector r goes to y[kRows * j + r].
+// Number j of vector r goes to y[apart * j + r]. Fewer rows than a vector has numbers must be kRows apart.
 template <int kRows>
-FERRULE_ALWAYS void StoreTurned(double* y, Wide<double>::V* v) {
+FERRULE_ALWAYS void StoreTurned(double* y, Wide<double>::V* v, int64_t apart = kRows) {
   static_assert(kRows % 4 == 0);
   for (int r = 0; r < kRows; r += 4) {
     Interleave(v[r], v[r + 1]), Interleave(v[r + 2], v[r + 3]);
     for (int i = 0; i < 2; ++i) {
       ExchangeHalves(v[r + i], v[r + 2 + i]);
-      At(y + kRows * i + r) = v[r + i], At(y + kRows * (2 + i) + r) = v[r + 2 + i];
+      At(y + apart * i + r) = v[r + i], At(y + apart * (2 + i) + r) = v[r + 2 + i];
     }
   }
 }
 template <int kRows>
-FERRULE_ALWAYS void StoreTurned(float* y, Wide<float>::V* v) {
+FERRULE_ALWAYS void StoreTurned(float* y, Wide<float>::V* v, int64_t apart = kRows) {
   static_assert(kRows == 4 || kRows == 8);
   for (int r = 0; r < kRows; r += 4) {
     // Afterwards v[r + i] has four numbers each of 0 and 4, 2 and 6, 1 and 5, 3 and 7.
     Interleave(v[r], v[r + 1]), Interleave(v[r + 2], v[r + 3]);
     InterleavePairs(v[r], v[r + 2]), InterleavePairs(v[r + 1], v[r + 3]);
   }
-  constexpr int kOf[4] = {0, 2, 1, 3};
   if constexpr (kRows == 8) {
+    constexpr int kOf[4] = {0, 2, 1, 3};
     for (int i = 0; i < 4; ++i) {
       ExchangeHalves(v[i], v[i + 4]);
-      At(y + 8 * kOf[i]) = v[i], At(y + 8 * (kOf[i] + 4)) = v[i + 4];
+      At(y + apart * kOf[i]) = v[i], At(y + apart * (kOf[i] + 4)) = v[i + 4];
     }
   } else {
     ExchangeHalves(v[0], v[2]), ExchangeHalves(v[1], v[3]);

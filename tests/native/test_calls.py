@@ -509,6 +509,26 @@ def test_fft(length, single):
         assert np.abs(got - want).max() <= tolerance * max(1, np.abs(want).max())
 
 
+@pytest.mark.parametrize("length", [1 << 14, 16000, 49152, 1 << 18, 200_000, 1 << 20])
+@pytest.mark.parametrize("single", [False, True])
+def test_fft_of_long_signals(length, single):
+    """As rows and columns: one alone, and from 2 ** 20 points on each of several."""
+    c, r = (np.complex64, np.float32) if single else (np.complex128, np.float64)
+    tolerance = 1e-6 if single else 1e-15
+    for batch in (1, 3):
+        x = random((batch, length), c)
+        for kind, reference in (("FFT", np.fft.fft), ("IFFT", np.fft.ifft)):
+            got = call("fft", [x], [(x.shape, c)], dict(type=kind, length=(length,)))[0]
+            want = reference(wide(x))
+            assert np.abs(got - want).max() <= tolerance * np.abs(want).max()
+        x = random((batch, 2 * length), r)
+        got = call("fft", [x], [((batch, length + 1), c)], dict(type="RFFT", length=(2 * length,)))[0]
+        want = np.fft.rfft(wide(x))
+        assert np.abs(got - want).max() <= tolerance * np.abs(want).max()
+        got = call("fft", [got], [(x.shape, r)], dict(type="IRFFT", length=(2 * length,)))[0]
+        assert np.abs(got - x).max() <= tolerance * np.abs(x).max()
+
+
 @pytest.mark.parametrize("lengths", [(4, 6), (5, 7), (3, 4, 8), (7, 1, 5), (24, 64), (200, 300)])
 @pytest.mark.parametrize("signals", [1, 3, 4, 9])
 def test_fft_dimensions(lengths, signals):
