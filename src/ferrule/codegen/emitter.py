@@ -78,6 +78,7 @@ class Family:
     varying: set[Value] = field(default_factory=set)  # values of inlined regions: they differ from lane to lane
     tile: Tile | None = None  # set while a square of elements is computed at once
     columns: Columns | None = None  # set while each lane has a row of a tile (codegen/short_rows.py)
+    folded: Columns | None = None  # set while reductions are of all columns at once (codegen/column_folds.py)
     depth: int = 0  # how many scopes enclose what is emitted now
     group_size: int = 1  # on devices: work-items per group, set by the schedule
     square: Square | None = None  # on devices: the square of elements that a group reads together

@@ -10,7 +10,17 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from math import prod
 
-from ferrule.codegen import abreast, borders, fetch_ahead, interleave, items, short_rows, streams, tiles_device
+from ferrule.codegen import (
+    abreast,
+    borders,
+    column_folds,
+    fetch_ahead,
+    interleave,
+    items,
+    short_rows,
+    streams,
+    tiles_device,
+)
 from ferrule.codegen.emitter import Emitter, Family, Lanes
 from ferrule.codegen.index import ZERO, Component, Index
 from ferrule.codegen.lanes import bits_of
@@ -68,6 +78,9 @@ def emit(family: Family, block: Block, outputs: Sequence[V], begin: V, end: V, n
         return tiles_device.emit(family, sizes, row, compute, write), 1
     if lanes := interleave.lanes_along_rows(family, block, along, sizes):
         grid = interleave.emit(family, block, sizes, lanes, outputs, begin, end, compute)
+        return grid, grain(grid, nanoseconds)
+    if not fetch and (columns := column_folds.columns_of(block, family.machine, sizes)) is not None:
+        grid = column_folds.emit(family, block, columns, sizes, outputs, begin, end)
         return grid, grain(grid, nanoseconds)
     family.columns = short_rows.reduced(block, family.machine, sizes[-1])
     width = family.columns.width if family.columns else lane_count(block, family.machine, sizes[-1], prod(sizes[:-1]))

@@ -49,6 +49,11 @@ def reduce_element(em: Emitter, op: Op, k: int, index: Key) -> Lanes:
         for value, lanes in zip(op.results, results, strict=True):
             em.remember(value, index, lanes)
         return results[k]
+    if em.family.folded is not None and em.width == 1:
+        from ferrule.codegen.column_folds import reduce_columns
+
+        if reduce_columns(em, op, index, em.family.folded):
+            return em.memo[op.results[k], tuple(index)]
     alone = em.width == 1 and not em.family.machine.grouped
     results = fold.along_lanes(index) if alone and fold.lanes else fold.one_by_one(index)
     for value, lanes in zip(op.results, results, strict=True):
