@@ -75,8 +75,14 @@ T* ParallelSort(ThreadPool& pool, T* a, T* b, int64_t n, Piece piece, Less less)
         int64_t first = i / parts * 2 * width, part = i % parts;
         const T *left = a + border(first), *right = a + border(first + width);
         int64_t nl = right - left, nr = border(first + 2 * width) - border(first + width), total = nl + nr;
-        int64_t k0 = total * part / parts, k1 = total * (part + 1) / parts;
-        int64_t l0 = MergeSplit(left, nl, right, nr, k0, less), l1 = MergeSplit(left, nl, right, nr, k1, less);
+        // All splits up to this part's, none before the last: what is no order (see MergeSort) may put a later one
+        // before it, and the parts would not be one another's rest.
+        int64_t k0 = 0, l0 = 0, k1 = 0, l1 = 0;
+        for (int64_t p = 1; p <= part + 1; ++p) {
+          k0 = k1, l0 = l1;
+          k1 = total * p / parts;
+          l1 = std::clamp(MergeSplit(left, nl, right, nr, k1, less), l0, l0 + (k1 - k0));
+        }
         std::merge(left + l0, left + l1, right + (k0 - l0), right + (k1 - l1), b + border(first) + k0, less);
       }
     });
