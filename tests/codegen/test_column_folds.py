@@ -134,5 +134,6 @@ def test_long_sums_keep_their_digits() -> None:
 
 @pytest.mark.parametrize("rows, lanes", [(512, True), (9, False)])
 def test_lanes_have_rows(rows: int, lanes: bool) -> None:
-    text = emit_kernel(case("", [((16, rows, 3), "f32")], reduce).block, "k", host()).text
-    assert ("fadd <" in text) == lanes
+    block = case("", [((16, rows, 3), "f32")], reduce).block
+    text = emit_kernel(block, "k", replace(host(), vector_bytes=32)).text
+    assert ("fadd <8 x float>" in text) == lanes

@@ -1,4 +1,4 @@
-"""A comparator that is no order, with many threads: each merge is cut into parts, which must stay one another's rest."""
+"""A comparator that is no order, with many threads: each merge is cut into parts that must stay one another's rest."""
 
 from __future__ import annotations
 
