@@ -189,8 +189,18 @@ Status PJRT_Buffer_IsOnCpu(PJRT_Buffer_IsOnCpu_Args& args) {
   return {};
 }
 
+namespace {
+
+// Who asks for the event, or for the address, waits until the contents are there.
+void Awaited(const Buffer& buffer, const Contents& contents) {
+  if (contents.run != 0) buffer.device()->last_run.Await(contents.run);
+}
+
+}  // namespace
+
 Status PJRT_Buffer_ReadyEvent(PJRT_Buffer_ReadyEvent_Args& args) {
   auto contents = From(args.buffer)->Use("the ready event's buffer");
+  if (contents.ok()) Awaited(*From(args.buffer), **contents);
   Ref<Event> event = contents.ok() ? (*contents)->ready : Event::Failed(contents.status());
   args.event = To(event.release());
   return {};
@@ -202,6 +212,7 @@ namespace {
 Result<void*> Address(Buffer* buffer) {
   auto contents = buffer->Use("the buffer whose address was asked for");
   if (!contents.ok()) return contents.status();
+  Awaited(*buffer, **contents);
   if (!(*contents)->ready->IsReady()) {
     // JAX asks with the GIL held, and the producer may be waiting for the GIL to call back into Python.
     const python::Api* api = python::Known();

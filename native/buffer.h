@@ -33,6 +33,7 @@ class Contents : public RefCounted {
 
   const Ref<Event> ready;
   Ref<Storage> storage;
+  int64_t run = 0;  // the number of the run that makes it, where that is of interest (LastRun)
 
   // Other forms of the data; null when it may change unseen. (Views through NumPy and DLPack must not write, nor may
   // the owner of host memory that is immutable by contract: arrays do not change.)

@@ -10,6 +10,7 @@
 
 #include "accelerator.h"
 #include "allocator.h"
+#include "awaited.h"
 #include "handles.h"
 #include "in_flight.h"
 #include "topology.h"
@@ -63,6 +64,7 @@ class Device {
   const Ref<Accelerator> accelerator;
   WorkQueue queue;
   InFlight in_flight;  // runs on the accelerator
+  LastRun last_run;
 
   const std::vector<Memory*>& memories() const { return memory_pointers_; }
   Memory* default_memory() const { return memory_pointers_.front(); }

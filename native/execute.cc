@@ -68,9 +68,9 @@ Status LoadedExecutable::Execute(const PJRT_LoadedExecutable_Execute_Args& args,
     return InvalidArgument("PJRT_LoadedExecutable_Execute: the argument or output lists are null");
   }
   auto* context = From(options.context);
+  const auto device = [&](size_t d) { return args.execute_device != nullptr ? From(args.execute_device) : devices[d]; };
   const auto start = [&](size_t d, Launch& launch) {
-    Device* device = args.execute_device != nullptr ? From(args.execute_device) : devices[d];
-    launch = Launch(this, device, logical_ids[d], context);
+    launch = Launch(this, device(d), logical_ids[d], context);
     return launch.Prepare(args.num_args > 0 ? args.argument_lists[d] : nullptr, options);
   };
   const auto finish = [&](size_t d, Ref<Event> done) {
@@ -80,10 +80,11 @@ Status LoadedExecutable::Execute(const PJRT_LoadedExecutable_Execute_Args& args,
   if (expected == 1) {
     Launch launch;
     FERRULE_RETURN_IF_ERROR(start(0, launch));
-    if (launch.CanRunInline()) {
-      FERRULE_RETURN_IF_ERROR(launch.RunInline(args.output_lists[0], &done));
-    }
+    const int64_t run = launch.Watch();
+    const bool now = launch.CanRunInline();
+    if (now) FERRULE_RETURN_IF_ERROR(launch.RunInline(args.output_lists[0], &done));
     if (!done) Launch::Enqueue(std::move(launch), args.output_lists[0], &done);
+    if (run != 0) device(0)->last_run.Left(run, program.habit);
     finish(0, std::move(done));
     return {};
   }

@@ -15,6 +15,9 @@ namespace {
 
 // Of a kTimed program. Handing a run to the device's thread and hearing of its end costs a tenth of this.
 constexpr std::chrono::microseconds kShortRun{50};
+// Of a program whose callers wait for it. Of longer runs the hand-overs are too small a part to be worth the risk that
+// this caller has other work to do.
+constexpr std::chrono::milliseconds kAwaitedRun{5};
 
 std::string Argument(size_t index) { return "argument " + std::to_string(index); }
 
@@ -116,13 +119,20 @@ void Launch::PutBackDonated() {
   }
 }
 
-bool Launch::CanRunInline() const {
+int64_t Launch::Watch() {
+  const bool matters = !device_->accelerator && !Small() && !(program().flags & Program::kPython);
+  return run_ = matters ? device_->last_run.Begin() : 0;
+}
+
+bool Launch::CanRunInline() {
   // A callback may run programs itself, in threads of its own too, and wait for them: it must not occupy the queue.
   if (program().flags & Program::kPython) return true;
   if (device_->accelerator) return false;
   // A run that is cut short starts anew, so it may not have written to what it reads.
-  const bool timed = Timed() && !any_donated_ && program().last_run.load(std::memory_order_relaxed) <= kShortRun;
-  if (!timed && !(program().flags & Program::kSmall)) return false;
+  const std::chrono::nanoseconds last = program().last_run.load(std::memory_order_relaxed);
+  trial_ = Timed() && !any_donated_ && last <= kShortRun;
+  const bool awaited = run_ != 0 && last <= kAwaitedRun && program().habit->Awaited();
+  if (!trial_ && !awaited && !Small()) return false;
   if (!device_->queue.Idle()) return false;
   for (size_t i = 0; i < inputs_.size(); ++i) {
     if (!inputs_[i].contents->ready->IsReady()) return false;
@@ -213,10 +223,10 @@ Status Launch::Run() {
   for (size_t k = 0; k < storage_.size(); ++k) outputs[k] = storage_[k]->data();
   Scratch scratch(device_->allocator());
   ExecContext context = MakeContext(&scratch);
-  const auto begin = Timed() ? std::chrono::steady_clock::now() : std::chrono::steady_clock::time_point();
+  const auto begin = Small() ? std::chrono::steady_clock::time_point() : std::chrono::steady_clock::now();
   try {
     Status status = program().Run(params.data(), outputs.data(), arena_ ? arena_->data() : nullptr, context);
-    if (Timed()) program().last_run.store(std::chrono::steady_clock::now() - begin, std::memory_order_relaxed);
+    if (!Small()) program().last_run.store(std::chrono::steady_clock::now() - begin, std::memory_order_relaxed);
     return status;
   } catch (const std::bad_alloc&) {
     return OutOfMemory("the host ran out of memory while running `" + program().name + "`");
@@ -243,6 +253,7 @@ Status Launch::WaitForInputs() {
 
 PJRT_Buffer* Launch::MakeOutput(size_t k, Ref<Contents> contents) const {
   const Shape& shape = program().outputs[k].shape;
+  contents->run = run_;
   return NewBuffer(OutputMemory(k), shape.dtype, shape.dims.data(), shape.dims.size(), std::move(contents),
                    executable_->executable->output_layouts[k]);
 }
@@ -257,7 +268,7 @@ Status Launch::RunInline(PJRT_Buffer** outputs, Ref<Event>* done) {
       return bound;
     }
     std::optional<Trial> trial;
-    if (Timed()) trial.emplace(kShortRun);
+    if (trial_) trial.emplace(kShortRun);
     status = Run();
     if (trial && trial->over()) {
       storage_ = {};

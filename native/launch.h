@@ -36,8 +36,11 @@ class Launch {
   void TakeDonated();
   void PutBackDonated();
 
+  // Gives the run its number, where it is of interest whether the caller waits for it; else 0.
+  int64_t Watch();
+
   // Whether the program may run now on the calling thread.
-  bool CanRunInline() const;
+  bool CanRunInline();
 
   // Gives every output its memory, a donated parameter's where possible, and the temporaries theirs.
   Status Bind();
@@ -83,12 +86,15 @@ class Launch {
 
   const Program& program() const { return *executable_->executable->program; }
   bool Timed() const { return program().flags & Program::kTimed; }
+  bool Small() const { return program().flags & Program::kSmall; }
 
   Ref<LoadedExecutable> executable_;
   Device* device_ = nullptr;
   PJRT_LogicalDeviceIds ids_{};
   Ref<ExecuteContext> context_;
   bool any_donated_ = false;
+  bool trial_ = false;  // what runs inline may turn out to take long
+  int64_t run_ = 0;     // its number (LastRun)
   InlineVector<Input, kInline> inputs_;
   InlineVector<Ref<Storage>, kInline> storage_;    // of the outputs, after Bind
   Ref<Storage> arena_;                             // of the temporaries, after Bind

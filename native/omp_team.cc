@@ -15,7 +15,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 // After so long OpenMP's threads may have gone to sleep, and be woken anywhere.
-constexpr auto kAwake = std::chrono::microseconds(20);
+constexpr auto kAwake = std::chrono::microseconds(60);
 
 // What a thread knows of the threads that work for it.
 struct Team {

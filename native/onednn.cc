@@ -20,8 +20,13 @@ void Say(const std::string& text) {
 // Opens libdnnl and finds every function; null, with the reason said, when something is missing.
 const OneDnn* Open(const std::string& path) {
   // GNU OpenMP reads its settings when it is loaded. Its threads would spin for milliseconds after each parallel region
-  // and keep the cores from Ferrule's own threads; the user's setting, if any, stays.
-  setenv("GOMP_SPINCOUNT", "2000", 0);
+  // and keep the cores from Ferrule's own threads, or, asked to rest at once, sleep between the calls of a loop. The
+  // user's setting, if any, stays.
+  setenv("GOMP_SPINCOUNT", "5000", 0);
+  // Without a policy they spin for less than that where there are more of them than processors: there are, when some
+  // runs are on the device's thread and some on their callers'.
+  const bool policy = std::getenv("OMP_WAIT_POLICY") == nullptr;
+  if (policy) setenv("OMP_WAIT_POLICY", "active", 1);
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!library) {
     // The wheel does not bring libgomp.so.1, which it needs: take one from its folder if the system has none.
@@ -33,6 +38,7 @@ const OneDnn* Open(const std::string& path) {
       return nullptr;
     }
   }
+  if (policy) unsetenv("OMP_WAIT_POLICY");
   static OneDnn dnnl;
   const char* missing = nullptr;
   auto find = [&]<class F>(F& function, const char* name) {

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "awaited.h"
 #include "calls.h"
 #include "packed.h"
 #include "status.h"
@@ -80,8 +81,9 @@ class Program {
   uint32_t flags = 0;
   std::vector<std::pair<std::string, double>> cost;
   int64_t arena_bytes = 0, constant_bytes = 0, code_bytes = 0;
-  // What the last run of a kTimed program took.
+  // What the last run took; not of a kSmall program.
   mutable std::atomic<std::chrono::nanoseconds> last_run{std::chrono::nanoseconds::zero()};
+  const std::shared_ptr<Habit> habit = std::make_shared<Habit>();
 
  private:
   mutable std::mutex forms_mutex_;

@@ -35,7 +35,10 @@ jax.block_until_ready(jax.jit(lambda x: x @ x)(large))  # Ferrule's own threads 
 compiled = run.lower(x, w).compile()
 before = threads()
 jax.block_until_ready(compiled(x, w))
-workers = threads() - before
+first = threads()
+for _ in range(20):  # the caller comes to run it itself, with workers of its own
+    jax.block_until_ready(compiled(x, w))
+workers = threads() - first or first - before
 allowed = os.sched_getaffinity(0)
 one = min(allowed)
 alone = []
