@@ -6,6 +6,7 @@
 #include <exception>
 #include <optional>
 
+#include "omp_team.h"
 #include "scratch.h"
 #include "thread_pool.h"
 #include "trial.h"
@@ -124,15 +125,17 @@ int64_t Launch::Watch() {
   return run_ = matters ? device_->last_run.Begin() : 0;
 }
 
+bool Launch::Awaited() const {
+  return run_ != 0 && program().last_run.load(std::memory_order_relaxed) <= kAwaitedRun && program().habit->Awaited();
+}
+
 bool Launch::CanRunInline() {
   // A callback may run programs itself, in threads of its own too, and wait for them: it must not occupy the queue.
   if (program().flags & Program::kPython) return true;
   if (device_->accelerator) return false;
   // A run that is cut short starts anew, so it may not have written to what it reads.
-  const std::chrono::nanoseconds last = program().last_run.load(std::memory_order_relaxed);
-  trial_ = Timed() && !any_donated_ && last <= kShortRun;
-  const bool awaited = run_ != 0 && last <= kAwaitedRun && program().habit->Awaited();
-  if (!trial_ && !awaited && !Small()) return false;
+  trial_ = Timed() && !any_donated_ && program().last_run.load(std::memory_order_relaxed) <= kShortRun;
+  if (!trial_ && !Awaited() && !Small()) return false;
   if (!device_->queue.Idle()) return false;
   for (size_t i = 0; i < inputs_.size(); ++i) {
     if (!inputs_[i].contents->ready->IsReady()) return false;
@@ -269,6 +272,7 @@ Status Launch::RunInline(PJRT_Buffer** outputs, Ref<Event>* done) {
     }
     std::optional<Trial> trial;
     if (trial_) trial.emplace(kShortRun);
+    if (run_ != 0) program().habit->with_caller.store(true, std::memory_order_relaxed);
     status = Run();
     if (trial && trial->over()) {
       storage_ = {};
@@ -301,7 +305,8 @@ void Launch::Complete() {
   inputs_ = {};
   for (size_t k = 0; status.ok() && k < contents_.size(); ++k) contents_[k]->storage = std::move(storage_[k]);
   contents_ = {};
-  done_->Set(std::move(status));  // the ready event of every output, too
+  done_->Set(std::move(status));      // the ready event of every output, too
+  if (Awaited()) OmpTeam::Dismiss();  // the next run is with its caller, and so are a library's threads
 }
 
 WorkQueue::Addition Launch::Queued(Launch launch, PJRT_Buffer** outputs, Ref<Event>* done) {
@@ -319,6 +324,7 @@ WorkQueue::Addition Launch::Queued(Launch launch, PJRT_Buffer** outputs, Ref<Eve
 }
 
 void Launch::Enqueue(Launch launch, PJRT_Buffer** outputs, Ref<Event>* done) {
+  if (launch.program().habit->with_caller.exchange(false, std::memory_order_relaxed)) OmpTeam::Dismiss();
   WorkQueue::Addition queued = Queued(std::move(launch), outputs, done);
   queued.queue->Add(std::move(queued.task), std::move(queued.done));
 }

@@ -86,6 +86,8 @@ class Launch {
 
   const Program& program() const { return *executable_->executable->program; }
   bool Timed() const { return program().flags & Program::kTimed; }
+  // The caller will wait for the run at once, as far as one knows.
+  bool Awaited() const;
   bool Small() const { return program().flags & Program::kSmall; }
 
   Ref<LoadedExecutable> executable_;

@@ -8,6 +8,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <utility>
 
 namespace ferrule {
 namespace {
@@ -21,9 +22,14 @@ constexpr auto kAwake = std::chrono::microseconds(60);
 struct Team {
   Clock::time_point used;
   int64_t switches = 0;
+  bool there = false;
   bool waited = false;  // the thread slept until they were done: one came late, or had to share its processor
 };
 thread_local Team the_team;
+
+using Pause = int (*)(int kind);
+constexpr int kPauseSoft = 1;
+std::atomic<Pause> pause_all{nullptr};
 
 // How often the calling thread has slept.
 int64_t Switches() {
@@ -67,7 +73,15 @@ class Places {
 
 }  // namespace
 
-void OmpTeam::Open(void* library) { parallel_ = reinterpret_cast<Parallel>(dlsym(library, "GOMP_parallel")); }
+void OmpTeam::Open(void* library) {
+  parallel_ = reinterpret_cast<Parallel>(dlsym(library, "GOMP_parallel"));
+  pause_all.store(reinterpret_cast<Pause>(dlsym(library, "omp_pause_resource_all")));
+}
+
+void OmpTeam::Dismiss() {
+  if (!std::exchange(the_team.there, false)) return;
+  if (const Pause pause = pause_all.load()) pause(kPauseSoft);
+}
 
 OmpTeam::Work::Work(const OmpTeam& team, int threads) : many_(threads > 1 && team.parallel_ != nullptr) {
   if (!many_) return;
@@ -77,6 +91,7 @@ OmpTeam::Work::Work(const OmpTeam& team, int threads) : many_(threads > 1 && tea
     team.parallel_(&Places::Take, &places, static_cast<unsigned>(threads), 0);
   }
   the_team.switches = Switches();
+  the_team.there = true;
 }
 
 OmpTeam::Work::~Work() {

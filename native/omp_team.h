@@ -12,6 +12,10 @@ class OmpTeam {
   // Takes OpenMP's function from a library that depends on it; without it nothing is ever moved.
   void Open(void* library);
 
+  // Ends the calling thread's OpenMP threads, if it has any: others' sleep after each region, however short the rest,
+  // where there are more of them than processors.
+  static void Dismiss();
+
   // Around what the calling thread lets its OpenMP threads do.
   class Work {
    public:

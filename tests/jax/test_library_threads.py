@@ -14,7 +14,7 @@ pytestmark = [
     pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one processor only"),
 ]
 
-SCRIPT = """
+SETUP = """
 import json, os, time
 import ferrule
 ferrule.register_jax("threads")
@@ -34,11 +34,16 @@ run = jax.jit(lambda x, w: jax.lax.conv_general_dilated(x, w, (1, 1), "SAME", di
 jax.block_until_ready(jax.jit(lambda x: x @ x)(large))  # Ferrule's own threads are there
 compiled = run.lower(x, w).compile()
 before = threads()
-jax.block_until_ready(compiled(x, w))
-first = threads()
-for _ in range(20):  # the caller comes to run it itself, with workers of its own
-    jax.block_until_ready(compiled(x, w))
-workers = threads() - first or first - before
+"""
+
+PLACES = """
+def call():
+    result = compiled(x, w)
+    time.sleep(0.001)  # else the caller would come to run it itself, with threads of its own
+    return jax.block_until_ready(result)
+
+call()
+workers = threads() - before
 allowed = os.sched_getaffinity(0)
 one = min(allowed)
 alone = []
@@ -46,11 +51,11 @@ for _ in range(10):
     # Everybody was on one processor last; the library's threads may leave it.
     for thread in threads():
         os.sched_setaffinity(thread, {one})
-    jax.block_until_ready(compiled(x, w))
+    call()
     for thread in workers:
         os.sched_setaffinity(thread, allowed)
     time.sleep(0.002)
-    result = jax.block_until_ready(compiled(x, w))
+    result = call()
     alone.append(all(processor(t) != one for t in workers))
 kept = all(os.sched_getaffinity(t) == allowed for t in workers)
 print(json.dumps({"workers": len(workers), "alone": sum(alone), "kept": kept, "result": float(result[0, 5, 5, 5])}))
@@ -58,8 +63,38 @@ print(json.dumps({"workers": len(workers), "alone": sum(alone), "kept": kept, "r
 
 
 def test_they_do_not_share_the_callers_processor(python):
-    ran = python(SCRIPT, FERRULE_NUM_THREADS="2")
+    ran = python(SETUP + PLACES, FERRULE_NUM_THREADS="2")
     assert ran.returncode == 0, ran.stderr
     found = json.loads(ran.stdout.strip().splitlines()[-1])
     assert found["workers"] == 1 and found["kept"] and found["result"] == 576
     assert found["alone"] >= 3  # Linux alone moves it in none of the ten; a busy machine may move it back
+
+
+TEAMS = """
+def come_to_one(call):
+    # Where the runs come to be on another thread, the library's threads of the former one go.
+    end = time.monotonic() + 20
+    while time.monotonic() < end:
+        for _ in range(20):
+            call()
+        if len(threads() - before) == 1:
+            return True
+        time.sleep(0.01)
+    return False
+
+def wait_for_none():
+    result = [compiled(x, w) for _ in range(3)]
+    time.sleep(0.02)
+    jax.block_until_ready(result)
+
+waited = come_to_one(lambda: jax.block_until_ready(compiled(x, w)))
+with_caller = threads() - before
+queued = come_to_one(wait_for_none)
+print(json.dumps({"waited": waited, "queued": queued, "moved": with_caller != threads() - before}))
+"""
+
+
+def test_one_set_of_them_is_there(python):
+    ran = python(SETUP + TEAMS, FERRULE_NUM_THREADS="2")
+    assert ran.returncode == 0, ran.stderr
+    assert json.loads(ran.stdout.strip().splitlines()[-1]) == {"waited": True, "queued": True, "moved": True}
