@@ -20,6 +20,8 @@ const GemmKernels kAvx2Gemm = {
     avx2::Bf16Packs<6, 2>(),
     avx2::Pairs<6, 2>(),
     avx2::Vectors<avx2::Bf16Terms>(),
+    avx2::Vectors<avx2::IntegerTerms<int8_t>>(),
+    avx2::Vectors<avx2::IntegerTerms<uint8_t>>(),
     {avx2::Vectors<avx2::PairTerms<int8_t>>(), avx2::Vectors<avx2::PairTerms<uint8_t>>(),
      avx2::Vectors<avx2::PairTerms<int16_t>>()},
 };

@@ -20,6 +20,8 @@ const GemmKernels kAvx512Gemm = {
     avx512::Bf16Packs<12, 2>(),
     {},
     avx512::Vectors<avx512::Bf16Terms>(),
+    avx512::Vectors<avx512::IntegerTerms<int8_t>>(),
+    avx512::Vectors<avx512::IntegerTerms<uint8_t>>(),
     {avx512::Vectors<avx512::PairTerms<int8_t>>(), avx512::Vectors<avx512::PairTerms<uint8_t>>(),
      avx512::Vectors<avx512::PairTerms<int16_t>>()},
 };

@@ -23,6 +23,8 @@ const GemmKernels kBaselineGemm = {
     baseline::Bf16Packs<kTileRows, 2>(),
     {},
     baseline::Vectors<baseline::Bf16Terms>(),
+    baseline::Vectors<baseline::IntegerTerms<int8_t>>(),
+    baseline::Vectors<baseline::IntegerTerms<uint8_t>>(),
     {baseline::Vectors<baseline::PairTerms<int8_t>>(), baseline::Vectors<baseline::PairTerms<uint8_t>>(),
      baseline::Vectors<baseline::PairTerms<int16_t>>()},
 };

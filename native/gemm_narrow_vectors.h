@@ -54,6 +54,32 @@ struct Bf16Terms {
   static float Product(float x, float y) { return x * y; }
 };
 
+// 8-bit integers that meet floats.
+template <class S>
+struct IntegerTerms : Bf16Terms {
+  using Stored = S;
+
+  static V Wide(const S* x) {
+    typedef int32_t Integers __attribute__((vector_size(kBytes)));
+#if FERRULE_VECTOR_BYTES == 32
+    typedef char Bytes __attribute__((vector_size(16)));
+    typedef long long Two __attribute__((vector_size(16)));
+    long long eight;
+    __builtin_memcpy(&eight, x, sizeof(eight));
+    const auto from = (Bytes)Two{eight, 0};
+    const auto integers =
+        (Integers)(static_cast<S>(-1) < 0 ? __builtin_ia32_pmovsxbd256(from) : __builtin_ia32_pmovzxbd256(from));
+#else
+    const auto from = *reinterpret_cast<const typename Narrow<S, kLanes32>::type*>(x);
+    const auto integers = __builtin_convertvector(from, Integers);
+#endif
+    return (V) __builtin_convertvector(integers, typename VectorOf<float>::type);
+  }
+  static V Along(const S* x) { return Wide(x); }
+  static V Across(const S* x, int64_t) { return Wide(x); }
+  static float One(const S* x, int64_t) { return static_cast<float>(*x); }
+};
+
 // Pairs of integers as 16 bits each (PairKernels).
 template <class S>
 struct PairTerms {

@@ -84,7 +84,7 @@ struct GemmKernels {
   ComplexMicroKernels<double> c128;
   NarrowPacks<float> bf16_packs;
   PairKernels pairs;
-  VectorKernels<float> bf16_vectors;
+  VectorKernels<float> bf16_vectors, s8_vectors, u8_vectors;
   VectorKernels<uint32_t> pair_vectors[3];
 };
 

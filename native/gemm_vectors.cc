@@ -38,7 +38,10 @@ template <class T>
 const VectorKernels<T>* KernelsFor(const Sides& s) {
   const GemmKernels& all = ChosenKernels();
   if constexpr (std::is_same_v<T, float>) {
-    return s.y_type == Element::kBF16 && SizeOf(s.x_type) <= 4 ? &all.bf16_vectors : nullptr;
+    if (SizeOf(s.x_type) > 4) return nullptr;
+    if (s.y_type == Element::kS8) return &all.s8_vectors;
+    if (s.y_type == Element::kU8) return &all.u8_vectors;
+    return s.y_type == Element::kBF16 ? &all.bf16_vectors : nullptr;
   } else if constexpr (std::is_same_v<T, uint32_t>) {
     return PairTypeOf(s.x_type) >= 0 && PairTypeOf(s.y_type) >= 0 ? &all.pair_vectors[PairTypeOf(s.y_type)] : nullptr;
   } else {

@@ -120,6 +120,21 @@ def cases() -> list[Case]:
             tolerance=0,
         )
     )
+    found.append(
+        Case(
+            f"1 × {width} × {width}, f32 and weights of int8",
+            lambda x, w, scale: (x @ w.astype(x.dtype)) * scale,
+            lambda: (
+                normal(1, width),
+                integers(127, width, width, low=-127, seed=1, dtype=np.int8),
+                normal(width, seed=2),
+            ),
+            torch=lambda x, w, scale: (x @ w.to(x.dtype)) * scale,
+            flops=2 * width**2,
+            bytes=width**2,
+            tolerance=1e-3,
+        )
+    )
     for batch, m, k, n in ((4096, 4, 4, 4), (2048, 16, 16, 16), (512, 32, 32, 32), (96, 128, 64, 128)):
         found.append(
             Case(

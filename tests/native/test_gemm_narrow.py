@@ -54,10 +54,10 @@ def check():
     for (batch, m, n, k), (left, right), turned in itertools.product(shapes, [(0, 0), (0, 1), (1, 0)], [0, 1]):
         m, n, left, right = (n, m, 1 - right, 1 - left) if turned else (m, n, left, right)
         kinds = ["bbi", "bBI", "Bbi", "hhi", "bbh", (bf16, bf16, bf16)]
-        for types in [*kinds, ("f", bf16, "f"), (bf16, "f", "f"), ("e", bf16, "e")]:
+        for types in [*kinds, ("f", bf16, "f"), (bf16, "f", "f"), ("e", bf16, "e"), ("f", "b", "f"), (bf16, "B", bf16)]:
             a, b = laid_out((batch, m, k), types[0], left), laid_out((batch, k, n), types[1], right)
             want = wide(a) @ wide(b)
-            close(gemm(a, b, types[2]), want.astype(types[2]) if types[2] in tuple("iIh") else want, types[2], k)
+            close(gemm(a, b, types[2]), want.astype(types[2]) if types[2] in ("i", "I", "h") else want, types[2], k)
     # bf16 stays what it is: NaN, infinities, zeros of both signs, subnormals.
     special = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-39, 3.0, -2.5], bf16)
     one = np.eye(8, dtype=bf16)[None]

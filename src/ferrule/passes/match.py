@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ferrule.errors import Unsupported
-from ferrule.ir import Block, ConvDims, DotDims, DType, Op, Tensor, Type, Value, rewrite
+from ferrule.ir import Block, ConvDims, DotDims, DType, Op, Tensor, Type, Value, rewrite, tensor
 from ferrule.ir import types as t
 from ferrule.passes import device_fft, device_scan, device_sort
 from ferrule.passes.match_device import PRODUCTS, device_rule
@@ -136,11 +136,52 @@ def _cast(out: Block, value: Value, dtype: DType, op: Op) -> Value:
 
 @matcher("dot_general", "dot")
 def _dot(out: Block, op: Op, operands: list[Value]) -> Sequence[Value]:
-    return [product_call(out, op, operands, "gemm", op.result.type)]
+    return [product_call(out, op, operands, "gemm", op.result.type, _as_stored(out, op, operands))]
 
 
-def product_call(out: Block, op: Op, operands: list[Value], target: str, type: Type) -> Value:
-    """The call of `target` for a dot, described by strides."""
+# So many vectors meet a matrix where it lies in memory, narrow as it is (native/gemm_vectors.cc); of smaller ones the
+# converted form stays in a cache.
+VECTORS, LARGE = 8, 1 << 18
+STORED = {"i8": ("f32", "bf16", "f16"), "ui8": ("f32", "bf16", "f16"), "bf16": ("f32",)}  # what holds each exactly
+
+
+def _as_stored(out: Block, op: Op, operands: list[Value]) -> list[Value] | None:
+    """The operands, but a large matrix that few vectors meet without its conversion from a narrower type; None where
+    they stay as they are."""
+    if op.name == "dot" or operands[0].dtype != operands[1].dtype:
+        return None
+    dims: DotDims = op.attrs["dot_dimension_numbers"]
+    lhs, rhs = operands
+    joined = [*dims.lhs_batching_dimensions, *dims.lhs_contracting_dimensions]
+    depth = max(1, _product(lhs.shape, joined))
+
+    def stored(matrix: Value, vectors: Value) -> Value:
+        few = tensor(vectors).size <= VECTORS * depth and tensor(matrix).size >= LARGE
+        return (_unconverted(out, matrix) or matrix) if few else matrix
+
+    if tensor(lhs).size < tensor(rhs).size:
+        return [lhs, stored(rhs, lhs)]
+    return [stored(lhs, rhs), rhs]
+
+
+def _unconverted(out: Block, value: Value) -> Value | None:
+    """What a value is converted from, perhaps before it is transposed."""
+    op = value.op
+    if op is not None and op.name == "convert":
+        source = op.operands[0]
+        return source if value.dtype.name in STORED.get(source.dtype.name, ()) else None
+    if op is not None and op.name == "transpose":
+        source_ = _unconverted(out, op.operands[0])
+        if source_ is not None:
+            type = Tensor(value.shape, source_.dtype)
+            return out.add("transpose", [source_], [type], dict(op.attrs), (), op.loc).result
+    return None
+
+
+def product_call(
+    out: Block, op: Op, operands: list[Value], target: str, type: Type, stored: list[Value] | None = None
+) -> Value:
+    """The call of `target` for a dot, described by strides. `stored`: the operands to read in their place."""
     lhs, rhs = operands
     if op.name == "dot":
         dims = DotDims((), (), (len(lhs.shape) - 1,), (0,))
@@ -148,6 +189,7 @@ def product_call(out: Block, op: Op, operands: list[Value], target: str, type: T
         dims = op.attrs["dot_dimension_numbers"]
     if lhs.dtype != rhs.dtype:
         lhs, rhs = (_cast(out, v, op.result.dtype, op) for v in (lhs, rhs))
+    lhs, rhs = stored or (lhs, rhs)
     a = _Side(lhs, dims.lhs_batching_dimensions, dims.lhs_contracting_dimensions)
     b = _Side(rhs, dims.rhs_batching_dimensions, dims.rhs_contracting_dimensions)
     # The order of the contracted dimensions is free as long as both sides agree: take the left operand's memory order.
