@@ -18,7 +18,7 @@ namespace {
 constexpr std::chrono::microseconds kShortRun{50};
 // Of a program whose callers wait for it. Of longer runs the hand-overs are too small a part to be worth the risk that
 // this caller has other work to do.
-constexpr std::chrono::milliseconds kAwaitedRun{5};
+constexpr std::chrono::microseconds kAwaitedRun{5000};
 
 std::string Argument(size_t index) { return "argument " + std::to_string(index); }
 
@@ -121,7 +121,7 @@ void Launch::PutBackDonated() {
 }
 
 int64_t Launch::Watch() {
-  const bool matters = !device_->accelerator && !Small() && !(program().flags & Program::kPython);
+  const bool matters = !device_->accelerator && !Small() && !(program().flags & (Program::kPython | Program::kUnknown));
   return run_ = matters ? device_->last_run.Begin() : 0;
 }
 
@@ -133,9 +133,14 @@ bool Launch::CanRunInline() {
   // A callback may run programs itself, in threads of its own too, and wait for them: it must not occupy the queue.
   if (program().flags & Program::kPython) return true;
   if (device_->accelerator) return false;
-  // A run that is cut short starts anew, so it may not have written to what it reads.
-  trial_ = Timed() && !any_donated_ && program().last_run.load(std::memory_order_relaxed) <= kShortRun;
-  if (!trial_ && !Awaited() && !Small()) return false;
+  if (Timed()) {
+    // A run that is cut short starts anew, so it may not have written to what it reads.
+    if (any_donated_) return false;
+    trial_ = Awaited() ? kAwaitedRun : kShortRun;
+    if (program().last_run.load(std::memory_order_relaxed) > trial_) return false;
+  } else if (!Awaited() && !Small()) {
+    return false;
+  }
   if (!device_->queue.Idle()) return false;
   for (size_t i = 0; i < inputs_.size(); ++i) {
     if (!inputs_[i].contents->ready->IsReady()) return false;
@@ -271,7 +276,7 @@ Status Launch::RunInline(PJRT_Buffer** outputs, Ref<Event>* done) {
       return bound;
     }
     std::optional<Trial> trial;
-    if (trial_) trial.emplace(kShortRun);
+    if (trial_.count()) trial.emplace(trial_);
     if (run_ != 0) program().habit->with_caller.store(true, std::memory_order_relaxed);
     status = Run();
     if (trial && trial->over()) {

@@ -1,6 +1,7 @@
 // One run of a program on one device, from the checks of its arguments to the events of its outputs.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -95,8 +96,8 @@ class Launch {
   PJRT_LogicalDeviceIds ids_{};
   Ref<ExecuteContext> context_;
   bool any_donated_ = false;
-  bool trial_ = false;  // what runs inline may turn out to take long
-  int64_t run_ = 0;     // its number (LastRun)
+  std::chrono::microseconds trial_{0};  // for so long, where what runs inline may turn out to take longer
+  int64_t run_ = 0;                     // its number (LastRun)
   InlineVector<Input, kInline> inputs_;
   InlineVector<Ref<Storage>, kInline> storage_;    // of the outputs, after Bind
   Ref<Storage> arena_;                             // of the temporaries, after Bind

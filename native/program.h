@@ -53,7 +53,7 @@ struct OutputInfo {
 
 class Program {
  public:
-  enum Flags : uint32_t { kSmall = 1, kPython = 2, kTimed = 4 };
+  enum Flags : uint32_t { kSmall = 1, kPython = 2, kTimed = 4, kUnknown = 8 };
 
   // Checks magic, format, checksum, target and CPU features; links the code; prepares the calls.
   static Result<std::shared_ptr<const Program>> Load(std::string bytes);

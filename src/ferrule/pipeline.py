@@ -38,7 +38,7 @@ from ferrule.passes.simplify import simplify
 from ferrule.passes.split import split
 from ferrule.passes.turn import turn
 from ferrule.passes.windows import windows
-from ferrule.program import DONATED, NOT_DONATED, PYTHON, SMALL, TIMED, Output, Param, Program
+from ferrule.program import DONATED, NOT_DONATED, PYTHON, SMALL, TIMED, UNKNOWN, Output, Param, Program
 from ferrule.progress import reported
 from ferrule.stablehlo.importer import device_count, import_module
 from ferrule.stablehlo.layouts import asked_layout, unlaid
@@ -187,6 +187,8 @@ def finish(program: Program, graph: Any, work: Work, machine: Machine) -> None:
         program.flags |= PYTHON
     elif work.serial and work.nbytes < SMALL_BYTES and work.flops < SMALL_FLOPS:
         program.flags |= TIMED if work.endless else SMALL
+    elif work.unknown:
+        program.flags |= UNKNOWN
     program.target = machine.name
     program.features = needed_features(machine, work.kernels)
     # Which kernels lie together in an object depends on what was compiled before; their names say what they compute.

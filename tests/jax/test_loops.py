@@ -99,6 +99,21 @@ def test_a_long_loop_does_not_hold_the_caller(device: jax.Device) -> None:
     assert called < 0.5 * (time.perf_counter() - begin)
 
 
+@pytest.mark.parametrize("size, steps", [(64, 3_000_000), (300_000, 3000)])
+def test_nor_one_that_was_short_and_waited_for(device: jax.Device, size: int, steps: int) -> None:
+    import time
+
+    run = jax.jit(lambda x, n: lax.while_loop(lambda c: c[1] < n, lambda c: (jnp.sin(c[0]) + 1, c[1] + 1), (x, 0))[0])
+    x = jax.device_put(np.ones(size, np.float32))
+    for _ in range(12):
+        jax.block_until_ready(run(x, np.int32(1)))
+    begin = time.perf_counter()
+    result = run(x, np.int32(steps))
+    called = time.perf_counter() - begin
+    jax.block_until_ready(result)
+    assert called < 0.5 * (time.perf_counter() - begin)
+
+
 def inner(x):
     """Three steps of a loop whose length the compiler does not know."""
     few = 3 * (jnp.ravel(x)[0] > 0).astype(int)

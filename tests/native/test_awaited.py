@@ -11,7 +11,7 @@ import pytest
 from pjrt_host import Host, PjrtError, Table
 
 from ferrule.ir.types import BY_NUMPY, Tensor
-from ferrule.program import OUTPUT, PARAM, TIMED, Launch, Output, Param, Program, Slot
+from ferrule.program import OUTPUT, PARAM, TIMED, UNKNOWN, Launch, Output, Param, Program, Slot
 
 # out[i] = a[i] + 1, after so many steps of nothing.
 KERNEL = """
@@ -140,6 +140,19 @@ def test_not_where_it_takes_long(caller: Caller) -> None:
     program = caller.load("slow")
     caller.runs(program)
     assert not caller.on_its_thread(program)
+
+
+def test_not_where_nothing_ends_a_long_loop(caller: Caller) -> None:
+    program = caller.load(flags=UNKNOWN)
+    caller.runs(program)
+    assert not caller.on_its_thread(program)
+    timed = caller.load(alias=0, flags=TIMED)  # what it read is gone: it could not start anew
+    for _ in range(ENOUGH):
+        x = caller.host.put(ONE)
+        out = caller.run(timed, x)
+        assert list(caller.host.get(out)) == [2, 2, 2, 2]
+        caller.host.destroy(x, out)
+    assert not caller.on_its_thread(timed)
 
 
 def test_each_program_has_its_own_habit(caller: Caller) -> None:

@@ -32,6 +32,7 @@ class Work:
     nbytes: float = 0.0
     serial: bool = True  # no long loop, no library call that may take long
     endless: bool = False  # loops of unknown length, which can be cut short
+    unknown: bool = False  # loops of unknown length of any kind
     kernels: list[Kernel] = field(default_factory=list)
 
 
@@ -82,7 +83,7 @@ class _Assembler:
         cond, body = op.regions
         trips = op.attrs.get("trips", -1)
         if trips < 0:
-            self.work.endless = True
+            self.work.endless = self.work.unknown = True
             return self.native(While(self.block(cond), self.slot(cond.results[0]), self.block(body)))
         self.program.blocks.append([])  # the condition
         number = len(self.program.blocks) - 1
@@ -140,6 +141,7 @@ class _Assembler:
         self.work.nbytes += kernel.bytes
         loops = [o for o in region.walk() if o.name == "loop"]
         self.work.endless |= any(while_loop.asks(o) for o in loops)
+        self.work.unknown |= any("trips" not in o.attrs for o in loops)
         self.work.serial &= all(while_loop.asks(o) or o.attrs.get("trips", SHORT_LOOP) < SHORT_LOOP for o in loops)
         slots = tuple(self.slot(v) for v in (*op.operands, *op.results))
         return [Launch(index, kernel.grid, kernel.grain, slots, len(op.results))]
