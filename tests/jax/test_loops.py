@@ -99,7 +99,7 @@ def test_a_long_loop_does_not_hold_the_caller(device: jax.Device) -> None:
     assert called < 0.5 * (time.perf_counter() - begin)
 
 
-@pytest.mark.parametrize("size, steps", [(64, 3_000_000), (300_000, 3000)])
+@pytest.mark.parametrize("size, steps", [(64, 1_000_000), (300_000, 600)])
 def test_nor_one_that_was_short_and_waited_for(device: jax.Device, size: int, steps: int) -> None:
     import time
 
@@ -133,7 +133,8 @@ def test_runs_that_turn_out_long(device: jax.Device, kind: str) -> None:
     }[kind]
     start = np.ones({"scalar": (), "nested": (), "product": (8, 8)}.get(kind, 64), np.float32)
     run = jax.jit(lambda x, n: lax.while_loop(lambda c: c[1] < n, lambda c: (step(c[0]), c[1] + 1), (x, 0)))
-    for n in (2, 2, 30_000, 3, 3, 30_000, 0):
+    long = 3000 if device.platform == "xpu" else 30_000  # there nothing is tried, and each step is a command
+    for n in (2, 2, long, 3, 3, long, 0):
         x, count = run(start, np.int32(n))
         assert (np.asarray(x) == 1 + n).all() and count == n
 
