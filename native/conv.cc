@@ -114,11 +114,15 @@ Result<std::unique_ptr<Prepared>> PrepareConv(const CallDesc& call) {
     return (wish == "lines" && !s.windows.empty()) || (wish.empty() && LinesSuit(s, library));
   };
   if (suit(true)) return LinesConv(s);
+  if (wish.empty() && PointwiseSuits(s)) {
+    if (auto product = PointwiseConv(s)) return product;
+  }
   if (wish.empty() || wish == "onednn") {
     if (auto fast = OneDnnConv(s)) return fast;
   }
   if (suit(false)) return LinesConv(s);
   if (auto depthwise = DepthwiseConv(s)) return depthwise;
+  if (auto product = PointwiseConv(s)) return product;
   return GeneralConv(s);
 }
 

@@ -1,5 +1,5 @@
 // A convolution as StableHLO means it, with the dimension numbers resolved to strides. Implementations: the general one
-// (patches times a matrix) and oneDNN's.
+// (patches times a matrix), those for some shapes, and oneDNN's.
 #pragma once
 
 #include <cstdint>
@@ -50,6 +50,11 @@ std::unique_ptr<Prepared> GeneralConv(const ConvShape& shape);
 
 // Feature groups of one input feature each; null for other shapes.
 std::unique_ptr<Prepared> DepthwiseConv(const ConvShape& shape);
+
+// Kernels of one element at every position; null for other shapes.
+std::unique_ptr<Prepared> PointwiseConv(const ConvShape& shape);
+// Whether that is better than a library that knows the shape.
+bool PointwiseSuits(const ConvShape& shape);
 
 // Sums go along lines of the result, which must have spatial dimensions: for convolutions with few features.
 std::unique_ptr<Prepared> LinesConv(const ConvShape& shape);

@@ -128,11 +128,14 @@ class Plan:
     seconds: float  # of a round on one engine
     limit: float  # seconds that a first call, a round or a reference may take
 
-    def longest(self) -> float:
-        """Seconds of all rounds of a case on one engine; a slow case has fewer rounds."""
-        return 3 * self.rounds * self.seconds
+    def enough(self, done: int, spent: float) -> bool:
+        """Whether an engine has had its rounds of a case. A slow case has fewer, but three where that takes seconds
+        only: the first one often still gets pages from the system."""
+        longest = 3 * self.rounds * self.seconds
+        return spent > (longest if done >= LEAST else 10 * longest)
 
 
+LEAST = 3  # rounds
 QUICK = Plan(5, 0.04, 25)
 FULL = Plan(7, 0.1, 60)
 
@@ -187,7 +190,7 @@ def _rounds(engines: Sequence[Engine], figures: dict[str, Figure], plan: Plan) -
     for number in range(plan.rounds):
         for engine in _turned(engines, number):
             figure = figures[engine.name]
-            if figure.said or (number and spent[engine.name] > plan.longest()):
+            if figure.said or (number and plan.enough(number, spent[engine.name])):
                 continue
             begin = time.perf_counter()
             try:
