@@ -364,13 +364,29 @@ def registers(ops: Sequence[Op], width: int, inner: int, total: int) -> int:
     waits for the one before, further than the processor looks ahead for the next iteration's.
     """
     cost = sum(OPS[op.name].flops for op in ops)
+    same = _same_everywhere(ops, total)
     plain = all(
-        (OPS[op.name].elementwise or op.name in _STRAIGHT or fetch_ahead.contiguous(op)) and not op.regions
+        (OPS[op.name].elementwise or op.name in _STRAIGHT or op in same or fetch_ahead.contiguous(op))
+        and not op.regions
         for op in ops
     )
     if not plain or width == 1 or total < LONG:
         return 1
     return next((n for n in (4, 2) if n * cost <= SPREAD_COST and (inner % (n * width) == 0 or inner > 8 * width)), 1)
+
+
+def _same_everywhere(ops: Sequence[Op], total: int) -> set[Op]:
+    """The ops of which single elements alone are used, such as the key of a random generator in a joined array."""
+    users: dict[Value, list[Op]] = {}
+    for op in ops:
+        for value in op.operands:
+            users.setdefault(value, []).append(op)
+    found: set[Op] = set()
+    for op in reversed(ops):
+        small = all(prod(r.shape) < total and r in users for r in op.results)
+        if small and all(prod(r.shape) == 1 or found.issuperset(users[r]) for r in op.results):
+            found.add(op)
+    return found
 
 
 # Shorter arrays are not worth the code; nor are more operations than this.
