@@ -1,5 +1,5 @@
-// Library calls "cholesky" and "triangular_solve", over batches: LAPACK's potrf and BLAS' trsm where Python handed them
-// over, own loops (triangular.h) where not and for small matrices. f16 and bf16 are computed in f32.
+// Library calls "cholesky" and "triangular_solve", over batches: own loops (cholesky.h, triangular.h), and where Python
+// handed them over and they are faster LAPACK's potrf and BLAS' trsm. f16 and bf16 are computed in f32.
 //
 // Matrices are row-major: to the column-major routines they are their transposes, so upper and lower, left and right
 // change places.
@@ -14,7 +14,9 @@
 #include "attributes.h"
 #include "blas.h"
 #include "calls.h"
+#include "cholesky.h"
 #include "element.h"
+#include "gemm_spread.h"
 #include "program.h"
 #include "thread_pool.h"
 #include "triangular.h"
@@ -37,24 +39,35 @@ void ConjugateTranspose(T* a, int64_t n) {
 }
 
 // Up to kOwnBelow the plain loops are as fast as a library. OpenBLAS runs on one thread: from some size on the own
-// products with all threads are ahead, in a factorization with OpenBLAS for the diagonal blocks.
-constexpr int64_t kOwnBelow = 32, kFactorAlone = 512, kFactorBlock = 256, kSolveAlone = 256, kManyColumns = 64;
+// products with all threads are ahead.
+constexpr int64_t kOwnBelow = 32, kSolveAlone = 256, kManyColumns = 64;
+// Of complex numbers OpenBLAS factors so many rows faster than the own loops, and is asked for the diagonal's blocks.
+constexpr int64_t kFactorAlone = 512, kFactorBlock = 256;
+constexpr int64_t kCopiedRows = 128;  // that are worth a thread
 
-// The lower triangle of one matrix; with a null `potrf` by the own loops.
+// The lower triangle of one matrix.
 template <class T>
 bool FactorLower(T* a, int64_t n, PotrfRoutine<T> potrf, ThreadPool* pool) {
-  if (!potrf || n <= kOwnBelow || n > INT_MAX) return CholeskyLower(a, n, n, kLeaf, CholeskySmall<T>, pool);
-  auto library = [&](T* block, int64_t row, int64_t rows) {
-    OneBlasThread one;
-    int size = static_cast<int>(rows), leading = static_cast<int>(row), info = 0;
-    potrf("U", &size, block, &leading, &info);
-    for (int64_t i = 0; i < rows && info == 0; ++i) {
-      if (std::isnan(RealOf(block[i * row + i]))) info = 1;  // OpenBLAS takes a NaN for a pivot
-    }
-    return info == 0;
+  static thread_local AlignedScratch scratch;
+  auto factor = [&](int64_t leaf, const auto& small) {
+    return CholeskyLower(a, n, n, leaf, small, scratch.Get<T>(CholeskyAside(n, leaf)), pool);
   };
-  bool threads = pool && pool->threads() > 1 && n > kFactorAlone;
-  return CholeskyLower(a, n, n, threads ? kFactorBlock : n, library, pool);
+  if constexpr (std::is_floating_point_v<T>) {
+    return factor(kSmallMatrix, SmallMatrix<T>().cholesky);
+  } else {
+    if (!potrf || n <= kOwnBelow || n > INT_MAX) return factor(kLeaf, CholeskySmall<T>);
+    auto library = [&](T* block, int64_t row, int64_t rows) {
+      OneBlasThread one;
+      int size = static_cast<int>(rows), leading = static_cast<int>(row), info = 0;
+      potrf("U", &size, block, &leading, &info);
+      for (int64_t i = 0; i < rows && info == 0; ++i) {
+        if (std::isnan(block[i * row + i].real())) info = 1;  // OpenBLAS takes a NaN for a pivot
+      }
+      return info == 0;
+    };
+    bool threads = pool && pool->threads() > 1 && n > kFactorAlone;
+    return factor(threads ? kFactorBlock : n, library);
+  }
 }
 
 template <class T>
@@ -72,7 +85,7 @@ class Cholesky : public Prepared {
   Cholesky(Element type, int64_t batch, int64_t n, bool lower) : type_(type), batch_(batch), n_(n), lower_(lower) {}
 
   Status Run(void* const* operands, void* const* results, ExecContext& context) const override {
-    PotrfRoutine<T> potrf = LapackPotrf<T>();
+    PotrfRoutine<T> potrf = std::is_floating_point_v<T> ? nullptr : LapackPotrf<T>();
     // A large matrix is spread over the pool by itself; small ones one to a thread.
     bool alone = n_ > 256 || batch_ == 1;
     int64_t matrix = n_ * n_, size = SizeOf(type_);
@@ -85,15 +98,20 @@ class Cholesky : public Prepared {
       for (int64_t i = begin; i < end; ++i) {
         char* to = static_cast<char*>(results[0]) + i * matrix * size;
         T* a = direct ? reinterpret_cast<T*>(to) : scratch.Get<T>(matrix);
-        LoadElements(type_, static_cast<const char*>(operands[0]) + i * matrix * size, 1, matrix, a);
-        if (Factor(a, n_, lower_, potrf, alone ? context.pool : nullptr)) {
-          for (int64_t r = 0; r < n_; ++r) {
-            T* row = a + r * n_;
-            lower_ ? std::fill(row + r + 1, row + n_, T(0)) : std::fill(row, row + r, T(0));
+        const char* from = static_cast<const char*>(operands[0]) + i * matrix * size;
+        ThreadPool* pool = alone ? context.pool : nullptr;
+        gemm::Spread(pool, n_, kCopiedRows, [&](int64_t row, int64_t rows_end) {
+          LoadElements(type_, from + row * n_ * size, 1, (rows_end - row) * n_, a + row * n_);
+        });
+        const bool done = Factor(a, n_, lower_, potrf, pool);
+        gemm::Spread(pool, n_, kCopiedRows, [&](int64_t row, int64_t rows_end) {
+          for (int64_t r = row; r < rows_end; ++r) {
+            T* elements = a + r * n_;
+            if (!done) std::fill_n(elements, n_, nan);
+            if (done)
+              lower_ ? std::fill(elements + r + 1, elements + n_, T(0)) : std::fill(elements, elements + r, T(0));
           }
-        } else {
-          std::fill_n(a, matrix, nan);
-        }
+        });
         if (!direct) StoreElements(type_, to, 1, matrix, a);
       }
     };

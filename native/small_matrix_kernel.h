@@ -262,6 +262,72 @@ int32_t Factor(const T* from, int64_t rows, int64_t columns, T* to, int32_t* piv
   return info;
 }
 
+// COUNT vectors of row j of U, where U^T U = A, from column c on: those of the rows before it are added up, which
+// keeps more digits than taking each away, and taken away. The first that is asked for has the diagonal.
+template <class T, int COUNT>
+inline bool CholeskyRow(T* a, int64_t stride, int64_t j, int64_t c, T* pivot) {
+  using V = typename Lanes<T>::Vector;
+  constexpr int kCount = Lanes<T>::kCount;
+  T* to = a + j * stride + c;
+  V sum[COUNT], other[COUNT];
+#pragma GCC unroll 8
+  for (int v = 0; v < COUNT; ++v) sum[v] = other[v] = V{};
+  int64_t k = 0;
+  for (; k + 2 <= j; k += 2) {
+    const T *from = a + k * stride, *next = from + stride;
+#pragma GCC unroll 8
+    for (int v = 0; v < COUNT; ++v) {
+      sum[v] += from[j] * Load(from + c + v * kCount);
+      other[v] += next[j] * Load(next + c + v * kCount);
+    }
+  }
+  if (k < j) {
+    const T* from = a + k * stride;
+#pragma GCC unroll 8
+    for (int v = 0; v < COUNT; ++v) sum[v] += from[j] * Load(from + c + v * kCount);
+  }
+#pragma GCC unroll 8
+  for (int v = 0; v < COUNT; ++v) sum[v] = Load(to + v * kCount) - (sum[v] + other[v]);
+  if (c <= j) {
+    Store(to, sum[0]);
+    const T square = to[j - c];
+    if (!(square > 0)) return false;
+    *pivot = sizeof(T) == 4 ? static_cast<T>(__builtin_sqrtf(static_cast<float>(square)))
+                            : static_cast<T>(__builtin_sqrt(static_cast<double>(square)));
+  }
+#pragma GCC unroll 8
+  for (int v = 0; v < COUNT; ++v) Store(to + v * kCount, sum[v] / *pivot);
+  if (c <= j) to[j - c] = *pivot;
+  return true;
+}
+
+// The matrix is turned, so that the columns of L are vectors.
+template <class T>
+bool Cholesky(T* matrix, int64_t row, int64_t n) {
+  constexpr int64_t kCount = Lanes<T>::kCount, kStride = kSmallMatrix + kSmallLanes<T>;
+  alignas(64) T a[kSmallMatrix * kStride];
+  const int64_t padded = (n + kCount - 1) / kCount * kCount;
+  if (padded > n) {
+    for (int64_t j = 0; j < n; ++j) Store(a + j * kStride + padded - kCount, typename Lanes<T>::Vector{});
+  }
+  Turn(matrix, row, n, n, a, kStride);
+  for (int64_t j = 0; j < n; ++j) {
+    T pivot = 1;
+    int64_t c = j / kCount * kCount;
+    for (; c + 4 * kCount <= padded; c += 4 * kCount) {
+      if (!CholeskyRow<T, 4>(a, kStride, j, c, &pivot)) return false;
+    }
+    for (; c + 2 * kCount <= padded; c += 2 * kCount) {
+      if (!CholeskyRow<T, 2>(a, kStride, j, c, &pivot)) return false;
+    }
+    for (; c < padded; c += kCount) {
+      if (!CholeskyRow<T, 1>(a, kStride, j, c, &pivot)) return false;
+    }
+  }
+  Turn(a, kStride, n, n, matrix, row);
+  return true;
+}
+
 // Each unknown is a dot product with those before it.
 template <class T>
 void SolveOne(bool lower, bool unit, int64_t n, const T* a, int64_t a_row, T* x) {
@@ -287,7 +353,7 @@ void SolveOne(bool lower, bool unit, int64_t n, const T* a, int64_t a_row, T* x)
   }
 }
 
-// COUNT vectors of each row of B stay in registers while those before it are taken away.
+// The sums of COUNT vectors of each row of B stay in registers. What is subtracted is added up first: more digits stay.
 template <class T, int COUNT>
 void SolveColumns(bool lower, bool unit, int64_t n, const T* a, int64_t a_row, T* b, int64_t b_row) {
   using V = typename Lanes<T>::Vector;
@@ -296,27 +362,27 @@ void SolveColumns(bool lower, bool unit, int64_t n, const T* a, int64_t a_row, T
     const int64_t i = lower ? step : n - 1 - step, end = lower ? i : n;
     const T* row = a + i * a_row;
     T* to = b + i * b_row;
-    V rest[COUNT], other[COUNT];
+    V sum[COUNT], other[COUNT];
 #pragma GCC unroll 8
-    for (int v = 0; v < COUNT; ++v) rest[v] = Load(to + v * kCount), other[v] = V{};
+    for (int v = 0; v < COUNT; ++v) sum[v] = other[v] = V{};
     int64_t k = lower ? 0 : i + 1;
     for (; k + 2 <= end; k += 2) {
       const T *from = b + k * b_row, *next = from + b_row;
 #pragma GCC unroll 8
       for (int v = 0; v < COUNT; ++v) {
-        rest[v] -= row[k] * Load(from + v * kCount);
-        other[v] -= row[k + 1] * Load(next + v * kCount);
+        sum[v] += row[k] * Load(from + v * kCount);
+        other[v] += row[k + 1] * Load(next + v * kCount);
       }
     }
     for (; k < end; ++k) {
 #pragma GCC unroll 8
-      for (int v = 0; v < COUNT; ++v) rest[v] -= row[k] * Load(b + k * b_row + v * kCount);
+      for (int v = 0; v < COUNT; ++v) sum[v] += row[k] * Load(b + k * b_row + v * kCount);
     }
     const T pivot = row[i];
 #pragma GCC unroll 8
     for (int v = 0; v < COUNT; ++v) {
-      rest[v] += other[v];
-      Store(to + v * kCount, unit ? rest[v] : rest[v] / pivot);
+      const V rest = Load(to + v * kCount) - (sum[v] + other[v]);
+      Store(to + v * kCount, unit ? rest : rest / pivot);
     }
   }
 }
@@ -332,7 +398,7 @@ void SolveMany(bool lower, bool unit, int64_t n, const T* a, int64_t a_row, T* b
 
 template <class T>
 constexpr SmallMatrixFunctions<T> SmallMatrixOf() {
-  return {Factor<T>, SolveOne<T>, SolveMany<T>};
+  return {Factor<T>, Cholesky<T>, Turn<T>, SolveOne<T>, SolveMany<T>};
 }
 
 constexpr SmallMatrixKernels SmallMatrix() { return {SmallMatrixOf<float>(), SmallMatrixOf<double>()}; }

@@ -15,6 +15,11 @@ struct SmallMatrixFunctions {
   // largest magnitudes of each column. pivots[k] is the row, counted from 1, that was exchanged with row k. Returns the
   // first zero on the diagonal of U, counted from 1, or 0.
   int32_t (*factor)(const T* from, int64_t rows, int64_t columns, T* to, int32_t* pivots);
+  // In place on the lower triangle: A = L L^T; what is above the diagonal is overwritten. False when A is not positive
+  // definite.
+  bool (*cholesky)(T* a, int64_t a_row, int64_t n);
+  // to[columns][to_row] = the transpose of from[rows][from_row].
+  void (*turn)(const T* from, int64_t from_row, int64_t rows, int64_t columns, T* to, int64_t to_row);
   // In place in x[n]: A X = B, with a triangular A of which only the named triangle is read.
   void (*solve_one)(bool lower, bool unit, int64_t n, const T* a, int64_t a_row, T* x);
   // The same for several columns, a multiple of kSmallLanes.

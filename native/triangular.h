@@ -1,5 +1,5 @@
-// Triangular solves and Cholesky factorizations on row-major matrices by halves: plain loops on small diagonal blocks,
-// the own matrix product for the rest.
+// Triangular solves on row-major matrices by halves: plain loops on small diagonal blocks, the own matrix product for
+// the rest.
 #pragma once
 
 #include <algorithm>
@@ -50,16 +50,22 @@ constexpr int64_t kLeaf = 16;  // rows that are solved or factored by plain loop
 // Where to cut a matrix of n rows, more than kLeaf, in two.
 inline int64_t Half(int64_t n) { return (n / 2 + kLeaf - 1) / kLeaf * kLeaf; }
 
-// C[m][n] += A[m][k] * B[k][n].
+// A product that is added to what is there, C[m][n] += A[m][k] * B[k][n]; its rows' strides are still to be set.
 template <class T>
-void AddProduct(int64_t m, int64_t n, int64_t k, const T* a, int64_t a_row, const T* b, int64_t b_row, T* c,
-                int64_t c_row, ThreadPool* pool) {
+GemmShape ProductShape(int64_t m, int64_t n, int64_t k) {
   GemmShape s;
   s.a_type = s.b_type = s.d_type = kElementOf<T>;
-  s.batch = 1, s.m = m, s.n = n, s.k = k;
-  s.a_row = a_row, s.b_row = b_row, s.d_row = c_row;
+  s.m = m, s.n = n, s.k = k;
   s.add = true;
-  BlockedGemm(s, kAccumulatorOf<T>, a, b, c, pool);
+  return s;
+}
+
+template <class T>
+void AddProduct(int64_t m, int64_t n, int64_t k, const T* a, int64_t a_row, const T* b, int64_t b_row, T* c,
+                int64_t c_row) {
+  GemmShape s = ProductShape<T>(m, n, k);
+  s.a_row = a_row, s.b_row = b_row, s.d_row = c_row;
+  BlockedGemm(s, kAccumulatorOf<T>, a, b, c, nullptr);
 }
 
 // to[m][n] = -from[m][n].
@@ -132,11 +138,11 @@ void SolveHalves(bool lower, bool unit, int64_t n, const T* a, const T* negated,
   T* below = b + half * b_row;
   if (lower) {
     SolveHalves(lower, unit, half, a, negated, a_row, b, b_row, columns);
-    AddProduct(rest, columns, half, negated + half * a_row, a_row, b, b_row, below, b_row, nullptr);
+    AddProduct(rest, columns, half, negated + half * a_row, a_row, b, b_row, below, b_row);
     SolveHalves(lower, unit, rest, a + corner, negated + corner, a_row, below, b_row, columns);
   } else {
     SolveHalves(lower, unit, rest, a + corner, negated + corner, a_row, below, b_row, columns);
-    AddProduct(half, columns, rest, negated + half, a_row, below, b_row, b, b_row, nullptr);
+    AddProduct(half, columns, rest, negated + half, a_row, below, b_row, b, b_row);
     SolveHalves(lower, unit, half, a, negated, a_row, b, b_row, columns);
   }
 }
@@ -170,37 +176,6 @@ void SolveTriangular(bool lower, bool unit, int64_t n, const T* a, int64_t a_row
   }
 }
 
-// In place on the lower triangle of a small matrix, at most kLeaf rows: A = L * L^H. False when A is not positive
-// definite.
-template <class T>
-bool CholeskySmall(T* a, int64_t a_row, int64_t n) {
-  // Rows of L^T here are its columns, which lie apart in memory. What is below the diagonal here is never looked at.
-  T turned[kLeaf][kLeaf];
-  for (int64_t i = 0; i < n; ++i) {
-    for (int64_t j = 0; j < n; ++j) turned[j][i] = j <= i ? a[i * a_row + j] : T(0);
-  }
-  for (int64_t i = n; i < kLeaf; ++i) {
-    for (int64_t j = 0; j < n; ++j) turned[j][i] = T(0);
-  }
-  for (int64_t j = 0; j < n; ++j) {
-    auto diagonal = RealOf(turned[j][j]);
-    if (!(diagonal > 0) || std::isinf(diagonal)) return false;
-    diagonal = std::sqrt(diagonal);
-    T column[kLeaf];  // a copy, which no store to `turned` can change
-    for (int64_t i = 0; i < kLeaf; ++i) column[i] = turned[j][i] / diagonal;
-    column[j] = T(diagonal);
-    std::copy_n(column, kLeaf, turned[j]);
-    for (int64_t k = j + 1; k < n; ++k) {
-      T factor = Conjugate(column[k]);
-      for (int64_t i = 0; i < kLeaf; ++i) turned[k][i] -= factor * column[i];
-    }
-  }
-  for (int64_t i = 0; i < n; ++i) {
-    for (int64_t j = 0; j <= i; ++j) a[i * a_row + j] = turned[j][i];
-  }
-  return true;
-}
-
 // to[n][m] = from[m][n], or its conjugate.
 template <class T>
 void Transpose(const T* from, int64_t from_row, int64_t m, int64_t n, bool conjugate, T* to, int64_t to_row) {
@@ -214,40 +189,6 @@ void Transpose(const T* from, int64_t from_row, int64_t m, int64_t n, bool conju
       }
     }
   }
-}
-
-// The same for any size; what is above the diagonal is overwritten. `small(a, a_row, n)` factors up to `leaf` rows.
-template <class T, class F>
-bool CholeskyLower(T* a, int64_t a_row, int64_t n, int64_t leaf, const F& small, ThreadPool* pool) {
-  if (n <= leaf) return small(a, a_row, n);
-  constexpr int64_t kStrip = 192;  // columns of the trailing matrix that are updated at once
-  int64_t half = Half(n), rest = n - half;
-  T *below = a + half * a_row, *trailing = below + half;
-  if (!CholeskyLower(a, a_row, half, leaf, small, pool)) return false;
-  // Below is X with X L^H = B, that is conj(L) X^T = B^T; X^T is also what the update needs.
-  auto square = static_cast<size_t>(half * half), side = static_cast<size_t>(half * rest);
-  std::unique_ptr<T[]> memory(new T[square + 2 * side]);
-  T *diagonal = memory.get(), *turned = diagonal + square, *negated = turned + side;
-  const T* factor = a;
-  if constexpr (!std::is_floating_point_v<T>) {
-    for (int64_t r = 0; r < half; ++r) {
-      for (int64_t c = 0; c <= r; ++c) diagonal[r * half + c] = Conjugate(a[r * a_row + c]);
-    }
-    factor = diagonal;
-  }
-  Transpose(below, a_row, rest, half, false, turned, rest);
-  SolveTriangular(true, false, half, factor, factor == a ? a_row : half, turned, rest, pool);
-  Transpose(turned, rest, half, rest, false, below, a_row);
-  Negate(rest, half, below, a_row, negated);
-  if constexpr (!std::is_floating_point_v<T>) {
-    std::transform(turned, turned + side, turned, [](T x) { return Conjugate(x); });
-  }
-  for (int64_t c = 0; c < rest; c += kStrip) {
-    int64_t columns = std::min(kStrip, rest - c);
-    AddProduct(rest - c, columns, half, negated + c * half, half, turned + c, rest, trailing + c * a_row + c, a_row,
-               pool);
-  }
-  return CholeskyLower(trailing, a_row, rest, leaf, small, pool);
 }
 
 }  // namespace ferrule

@@ -558,7 +558,7 @@ def test_fft_keeps_nan_in_its_row():
 
 # --- factorizations ---------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("dtype", ["f", "d", "F", "D"])
-@pytest.mark.parametrize("n", [0, 1, 2, 7, 16, 17, 40, 130, 600])
+@pytest.mark.parametrize("n", [0, 1, 2, 7, 16, 17, 40, 64, 65, 130, 259, 600])
 @pytest.mark.parametrize("lower", [True, False])
 def test_cholesky(dtype, n, lower):
     a = wide(random((3, n, n), dtype))
@@ -576,6 +576,33 @@ def test_cholesky_of_an_indefinite_matrix(n):
     got = call("cholesky", [a], [(a.shape, "f")], dict(lower=True))[0]
     np.testing.assert_array_equal(got[0], np.eye(n))
     assert np.isnan(got[1:]).all()
+
+
+@pytest.mark.parametrize("n", [30, 64, 300, 1100])
+def test_cholesky_finds_the_pivot_that_fails(n):
+    """Wherever it is; what is in the other triangle does not matter."""
+    x = wide(random((n, 8), "f"))
+    good = x @ x.T + n * np.eye(n)
+    want = np.linalg.cholesky(good)
+    for at in (0, 15, n // 2, n - 1):
+        a = np.stack([good, good, good])
+        a[0, at, at] = -1
+        a[1, -1, min(at, n - 2)] = np.nan
+        a += np.triu(np.full((n, n), np.nan), 1)
+        got = call("cholesky", [a.astype("f")], [(a.shape, "f")], dict(lower=True))[0]
+        assert np.isnan(got[:2]).all()
+        close(got[2], want, "f", n)
+
+
+@pytest.mark.parametrize("n", [48, 300, 1100])
+@pytest.mark.parametrize("least", [1, 1e-3])
+def test_cholesky_is_as_exact_as_lapack(n, least):
+    lapack = pytest.importorskip("scipy.linalg")
+    a = wide(random((n, n), "f"))
+    a = (a @ a.T / n + least * np.eye(n)).astype("f")
+    want = np.linalg.cholesky(wide(a))
+    got = call("cholesky", [a], [(a.shape, "f")], dict(lower=True))[0]
+    assert np.linalg.norm(got - want) <= 1.2 * np.linalg.norm(lapack.cholesky(a, lower=True) - want)
 
 
 @pytest.mark.parametrize("dtype", ["f", "d", "F", "D"])
