@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <cstdlib>
+#include <set>
 
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -124,15 +125,29 @@ uint64_t SavedState() {
   return uint64_t{high} << 32 | low;
 }
 
-bool Has(std::string_view name) {
+// What this processor has. It is asked once: in a virtual machine each `cpuid` is a call of the hypervisor, and a
+// program names some 80 features when it is loaded.
+std::set<std::string_view> Found() {
+  std::set<std::string_view> found;
+  const uint64_t saved = SavedState();
+  const Feature* asked = nullptr;
+  bool known = false;
+  uint32_t r[4] = {};
   for (const Feature& feature : kFeatures) {
-    if (feature.name != name) continue;
-    uint32_t r[4] = {};
-    if (!__get_cpuid_count(feature.leaf, feature.subleaf, &r[kEax], &r[kEbx], &r[kEcx], &r[kEdx])) return false;
-    static const uint64_t saved = SavedState();
-    return (r[feature.reg] >> feature.bit & 1) && (saved & feature.state) == feature.state;
+    if (asked == nullptr || asked->leaf != feature.leaf || asked->subleaf != feature.subleaf) {
+      known = __get_cpuid_count(feature.leaf, feature.subleaf, &r[kEax], &r[kEbx], &r[kEcx], &r[kEdx]) != 0;
+      asked = &feature;
+    }
+    if (known && (r[feature.reg] >> feature.bit & 1) && (saved & feature.state) == feature.state) {
+      found.insert(feature.name);
+    }
   }
-  return false;
+  return found;
+}
+
+bool Has(std::string_view name) {
+  static const std::set<std::string_view> found = Found();
+  return found.contains(name);
 }
 
 #else

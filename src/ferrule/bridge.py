@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import ctypes
-import gc
 import os
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from math import prod
 
 import numpy as np
@@ -46,25 +44,7 @@ def compile(code: bytes, format: str, options: bytes, target: str) -> bytes:
     """Compiles a program as PJRT hands it over; returns the serialized program."""
     from ferrule.cache import compile_cached
 
-    with _no_cycles_left():
-        return compile_cached(code, format, options, target)
-
-
-@contextmanager
-def _no_cycles_left() -> Iterator[None]:
-    """A graph's ops and values refer to each other, so only the garbage collector frees it.
-
-    It is off during a compile, which keeps what the compile makes among the young objects, and frees these at the end:
-    that is quick, and nothing is left for a collection in the middle of the user's program.
-    """
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
-        gc.collect(0)
+    return compile_cached(code, format, options, target)
 
 
 def device_libraries(target: bytes) -> bytes:

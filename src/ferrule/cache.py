@@ -12,11 +12,14 @@ A hit must cost little, so this file imports nothing of the compiler.
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import os
 import platform
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 from importlib import metadata
@@ -124,9 +127,27 @@ def _compile(code: bytes, format: str, options: bytes, target: str) -> tuple[byt
     from ferrule.pipeline import compile_program
     from ferrule.program import PYTHON
 
-    program = compile_program(code, format, options, target)
-    # Functions of this process are called by their numbers, which mean nothing to another one.
-    return program.serialize(), not program.flags & PYTHON
+    with _no_cycles_left():
+        program = compile_program(code, format, options, target)
+        # Functions of this process are called by their numbers, which mean nothing to another one.
+        return program.serialize(), not program.flags & PYTHON
+
+
+@contextmanager
+def _no_cycles_left() -> Iterator[None]:
+    """A graph's ops and values refer to each other, so only the garbage collector frees it.
+
+    It is off during a compile, which keeps what the compile makes among the young objects, and frees these at the end:
+    that is quick, and nothing is left for a collection in the middle of the user's program.
+    """
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+        gc.collect(0)
 
 
 def key_of(code: bytes, format: str, settings: CompileOptions, target: str) -> str:
