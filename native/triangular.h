@@ -6,11 +6,12 @@
 #include <cmath>
 #include <complex>
 #include <cstdint>
-#include <memory>
 #include <type_traits>
 
+#include "aligned_scratch.h"
 #include "element.h"
 #include "gemm_blocked.h"
+#include "gemm_spread.h"
 #include "small_matrix_tables.h"
 #include "thread_pool.h"
 
@@ -152,21 +153,25 @@ template <class T>
 void SolveTriangular(bool lower, bool unit, int64_t n, const T* a, int64_t a_row, T* b, int64_t columns,
                      ThreadPool* pool) {
   if (columns == 1) return SolveVector(lower, unit, n, a, a_row, b);
-  std::unique_ptr<T[]> negated;
-  if (n > kSolveLeaf<T>) {
-    negated.reset(new T[static_cast<size_t>(n * a_row)]);
-    for (int64_t i = 0; i < n; ++i) {
-      int64_t begin = lower ? 0 : i + 1, end = lower ? i : n;
-      Negate(1, end - begin, a + i * a_row + begin, a_row, negated.get() + i * a_row + begin);
-    }
-  }
   constexpr int64_t kFewColumns = 64 / sizeof(T) * 2, kSmall = 1 << 16;  // what is worth a thread
   int64_t threads = pool && n * n * columns > kSmall ? pool->threads() : 1;
   int64_t parts = std::min(threads, (columns + kFewColumns - 1) / kFewColumns);
   int64_t width = parts ? ((columns + parts - 1) / parts + kFewColumns - 1) / kFewColumns * kFewColumns : 0;
+  static thread_local AlignedScratch scratch;
+  T* negated = nullptr;
+  if (n > kSolveLeaf<T>) {
+    constexpr int64_t kRows = 128;  // that are worth a thread
+    negated = scratch.Get<T>(n * a_row);
+    gemm::Spread(parts > 1 ? pool : nullptr, n, kRows, [&](int64_t first, int64_t last) {
+      for (int64_t i = first; i < last; ++i) {
+        int64_t begin = lower ? 0 : i + 1, end = lower ? i : n;
+        Negate(1, end - begin, a + i * a_row + begin, a_row, negated + i * a_row + begin);
+      }
+    });
+  }
   auto some = [&](int64_t first, int64_t last) {
     for (int64_t c = first * width; c < std::min(columns, last * width); c += width) {
-      SolveHalves(lower, unit, n, a, negated.get(), a_row, b + c, columns, std::min(width, columns - c));
+      SolveHalves(lower, unit, n, a, negated, a_row, b + c, columns, std::min(width, columns - c));
     }
   };
   if (parts > 1) {
