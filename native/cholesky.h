@@ -60,7 +60,8 @@ void Turned(const T* from, int64_t from_row, int64_t rows, int64_t columns, T* t
 template <class T>
 void SolveRows(int64_t n, const T* factor, const T* negated, int64_t factor_row, int64_t rows, T* b, int64_t b_row) {
   constexpr int64_t kColumns = kSolveLeaf<T>;
-  constexpr int64_t kRows = 64, kFew = 8;  // rows that are turned at once, so that vectors solve, and back
+  // Rows that are turned at once, so that vectors solve, and back.
+  constexpr int64_t kRows = 64, kFew = std::is_floating_point_v<T> ? kSmallLanes<T> : 8;
   static thread_local AlignedScratch scratch;
   T* turned = scratch.Get<T>(kRows * kColumns);
   for (int64_t c = 0; c < n; c += kColumns) {
