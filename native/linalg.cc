@@ -43,6 +43,7 @@ void ConjugateTranspose(T* a, int64_t n) {
 constexpr int64_t kOwnBelow = 32, kSolveAlone = 256, kManyColumns = 64;
 // Of complex numbers OpenBLAS factors so many rows faster than the own loops, and is asked for the diagonal's blocks.
 constexpr int64_t kFactorAlone = 512, kFactorBlock = 256;
+constexpr int64_t kOneThread = 256;   // rows, up to which handing parts over takes longer than what is won
 constexpr int64_t kCopiedRows = 128;  // that are worth a thread
 
 // The lower triangle of one matrix.
@@ -87,7 +88,8 @@ class Cholesky : public Prepared {
   Status Run(void* const* operands, void* const* results, ExecContext& context) const override {
     PotrfRoutine<T> potrf = std::is_floating_point_v<T> ? nullptr : LapackPotrf<T>();
     // A large matrix is spread over the pool by itself; small ones one to a thread.
-    bool alone = n_ > 256 || batch_ == 1;
+    bool alone = n_ > kOneThread;
+    ThreadPool* pool = alone ? context.pool : nullptr;
     int64_t matrix = n_ * n_, size = SizeOf(type_);
     auto some = [&](int64_t begin, int64_t end) {
       static thread_local AlignedScratch scratch;
@@ -99,7 +101,6 @@ class Cholesky : public Prepared {
         char* to = static_cast<char*>(results[0]) + i * matrix * size;
         T* a = direct ? reinterpret_cast<T*>(to) : scratch.Get<T>(matrix);
         const char* from = static_cast<const char*>(operands[0]) + i * matrix * size;
-        ThreadPool* pool = alone ? context.pool : nullptr;
         gemm::Spread(pool, n_, kCopiedRows, [&](int64_t row, int64_t rows_end) {
           LoadElements(type_, from + row * n_ * size, 1, (rows_end - row) * n_, a + row * n_);
         });
