@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 BLAS = tuple(f"{letter}{name}" for name in ("gemm", "trsm") for letter in "sdcz")
-LAPACK = tuple(f"{letter}potrf" for letter in "sdcz")
+LAPACK = ("cpotrf", "zpotrf")
 
 
 @dataclass(frozen=True)
