@@ -191,6 +191,7 @@ def finish(program: Program, graph: Any, work: Work, machine: Machine) -> None:
         program.flags |= UNKNOWN
     program.target = machine.name
     program.features = needed_features(machine, work.kernels)
+    program.pack()  # is written twice, here and as the answer
     # Which kernels lie together in an object depends on what was compiled before; their names say what they compute.
     told = replace(program, objects=[], functions=[entry._replace(object=0) for entry in program.functions])
     program.fingerprint = hashlib.sha256(told.serialize()).hexdigest()[:32]

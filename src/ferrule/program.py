@@ -187,6 +187,10 @@ class Program:
     slots: list[Slot] = field(default_factory=list)
     blocks: list[list[Step]] = field(default_factory=list)
     text: bytes = b""
+    packed: bytes = field(default=b"", repr=False, compare=False)  # slots and blocks in binary form, once they are done
+
+    def pack(self) -> None:
+        self.packed = _Writer().code(self)
 
     def serialize(self) -> bytes:
         """The binary form."""
@@ -251,6 +255,7 @@ def _layout(layout: tuple[int, ...]) -> str:
 class _Writer:
     def __init__(self) -> None:
         self.parts: list[bytes] = []
+        self.known: dict[str | Tensor, bytes] = {}  # strings and types repeat from step to step
 
     def put(self, layout: str, *values: Any) -> None:
         self.parts.append(struct.pack("<" + layout, *values))
@@ -260,14 +265,18 @@ class _Writer:
         self.parts.append(data)
 
     def put_str(self, text: str) -> None:
-        self.put_bytes(text.encode("utf-8", "surrogateescape"))  # MLIR strings are any bytes
+        if text not in self.known:
+            data = text.encode("utf-8", "surrogateescape")  # MLIR strings are any bytes
+            self.known[text] = struct.pack("<I", len(data)) + data
+        self.parts.append(self.known[text])
 
     def ints(self, values: Any, layout: str = "q") -> None:
         self.put(f"I{len(values)}{layout}", len(values), *values)
 
     def put_type(self, type: Tensor) -> None:
-        self.put("I", type.dtype.pjrt)
-        self.ints(type.shape)
+        if type not in self.known:
+            self.known[type] = struct.pack(f"<II{type.rank}q", type.dtype.pjrt, type.rank, *type.shape)
+        self.parts.append(self.known[type])
 
     def value(self, value: Any) -> None:
         match value:
@@ -368,6 +377,11 @@ class _Writer:
             self.put("I", index)
             self.put_str(symbol)
             self.put("dd", flops, nbytes)
+        self.parts.append(p.packed or _Writer().code(p))
+        self.put_bytes(p.text)
+        return b"".join(self.parts)
+
+    def code(self, p: Program) -> bytes:
         self.put("I", len(p.slots))
         for slot in p.slots:
             self.put("Bqq", slot.kind, slot.where, slot.size)
@@ -376,7 +390,6 @@ class _Writer:
             self.put("I", len(steps))
             for step in steps:
                 self.step(step)
-        self.put_bytes(p.text)
         return b"".join(self.parts)
 
 

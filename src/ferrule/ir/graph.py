@@ -246,7 +246,8 @@ def rewrite(
             continue
         if new is None:
             new = out.add(op.name, operands, [r.type for r in op.results], op.attrs, inner, op.loc).results
-        env.update(zip(op.results, new, strict=True))
+        if new is not op.results:
+            env.update(zip(op.results, new, strict=True))
     out.results = [env.get(v, v) for v in block.results]
     return out
 

@@ -7,9 +7,10 @@ them come before its writer anyway, as long as the arena does not grow by more t
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_left, insort
 from dataclasses import dataclass
-from operator import attrgetter
+from heapq import heappop, heappush
+from typing import NamedTuple
 
 ALIGN = 64
 
@@ -17,8 +18,7 @@ ALIGN = 64
 ROOM = 32 << 20
 
 
-@dataclass(frozen=True)
-class Need:
+class Need(NamedTuple):
     """A storage's bytes and ticks; as bit sets of ops, who touches it, and who is known to have ended by its begin."""
 
     size: int
@@ -38,36 +38,58 @@ class _Piece:
 
 def pack(needs: list[Need], apart: bool = False) -> tuple[list[int], int]:
     """The offset of each, in order of their first tick, and the bytes of all; `apart` keeps independent ops apart."""
-    together = _Arena()
-    offsets = [together.take(need, None) for need in needs]
+    together = _Together()
+    offsets = [together.take(need) for need in needs]
     if not apart:
         return offsets, together.high
-    arena = _Arena()
-    return [arena.take(need, together.high + ROOM) for need in needs], arena.high
+    arena = _Apart(together.high + ROOM)
+    return [arena.take(need) for need in needs], arena.high
 
 
-class _Arena:
+def _aligned(size: int) -> int:
+    return -(-size // ALIGN) * ALIGN
+
+
+class _Together:
     """Best fit among the bytes that are free at a storage's first tick."""
 
     def __init__(self) -> None:
-        self.pieces: list[_Piece] = []  # by their first byte; they do not overlap
-        self.soonest = -1  # the first tick after which a piece is of no use
+        self.pieces: list[tuple[int, int]] = []  # first byte and end of those in use; they do not overlap
+        self.ends: list[tuple[int, int]] = []  # a heap of them: the last tick at which it is in use, its first byte
         self.high = 0
 
-    def take(self, need: Need, limit: int | None) -> int:
-        """`limit`: the bytes within which independent ops are kept apart; None: not at all."""
-        size = -(-need.size // ALIGN) * ALIGN
-        if limit is None and self.soonest < need.begin:
-            self.pieces = [piece for piece in self.pieces if piece.last >= need.begin]
-            self.soonest = min((piece.last for piece in self.pieces), default=need.end)
-        at = self._fit(size, need.begin, None if limit is None else need.ended)
-        if limit is not None and at + size > max(limit, self.high):
+    def take(self, need: Need) -> int:
+        size, pieces, ends = _aligned(need.size), self.pieces, self.ends
+        while ends and ends[0][0] < need.begin:
+            del pieces[bisect_left(pieces, (heappop(ends)[1],))]
+        at, best, best_gap = 0, -1, self.high + size + 1  # wider than any
+        for begin, end in pieces:
+            if size <= begin - at < best_gap:
+                best, best_gap = at, begin - at
+            at = end
+        if best >= 0:
+            at = best
+        self.high = max(self.high, at + size)
+        if size:
+            insort(pieces, (at, at + size))
+            heappush(ends, (need.end, at))
+        return at
+
+
+class _Apart:
+    """The same where independent ops are kept apart, within `limit` bytes."""
+
+    def __init__(self, limit: int) -> None:
+        self.pieces: list[_Piece] = []  # by their first byte; they do not overlap
+        self.limit, self.high = limit, 0
+
+    def take(self, need: Need) -> int:
+        size = _aligned(need.size)
+        at = self._fit(size, need.begin, need.ended)
+        if at + size > max(self.limit, self.high):
             at = self._fit(size, need.begin, None)
         self.high = max(self.high, at + size)
-        if size and limit is None:
-            self.soonest = min(self.soonest, need.end)
-            insort(self.pieces, _Piece(at, at + size, need.end, 0), key=attrgetter("begin"))
-        elif size:
+        if size:
             self._put(at, at + size, need)
         return at
 

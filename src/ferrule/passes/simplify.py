@@ -116,7 +116,12 @@ class _Sweep:
         if self.settled and self._is_settled(op, operands):
             self.passed.append(op)
             return None
-        if op.name == "constant" or not any(map(_is_empty, op.results)) or has_effects(op):
+        for result in op.results:
+            if 0 in result.type.shape:
+                break
+        else:
+            return self._rule(out, op, operands, self.ours)
+        if op.name == "constant" or has_effects(op):
             return self._rule(out, op, operands, self.ours)
         # A result without elements is known. An op that has no other need not run: LAPACK aborts on empty matrices.
         self.again = True
@@ -128,22 +133,33 @@ class _Sweep:
         return [_nothing(out, r, op) if _is_empty(r) else v for r, v in zip(op.results, new, strict=True)]
 
     def _rule(self, out: Block, op: Op, operands: list[Value], ours: bool) -> Sequence[Value] | None:
+        name = op.name
         if ours:
             self.passed.append(op)
-        if op.name == "while":
+        if name == "while":
             return self._invariant_carries(out, op, operands)
-        if op.name in ("case", "if"):
+        if name in ("case", "if"):
             return self._known_branch(out, op, operands)
         before = len(out.ops)
-        rule = RULES.get(op.name)
-        if rule and (new := rule(out, op, operands)) is not None:
+        rule = RULES.get(name)
+        if rule is not None and (new := rule(out, op, operands)) is not None:
             return self._settle(out, before, [new])
-        if operands and constant(operands[0]) is not None and (folded := _fold(out, op, operands)) is not None:
-            return self._settle(out, before, folded)
-        if op.name in _BOUNDARIES or op.name in EFFECTS or (op.regions and has_effects(op)):
-            return None
-        key = self._key(op, operands)
         table = self.seen.setdefault(out, {})
+        key = None
+        if operands and (inner := operands[0].op) is not None and inner.name == "constant":
+            if not op.regions:  # a network's layers spread the same constants over the same shapes
+                key = self._key(op, operands)
+                if (known := table.get(key)) is not None:
+                    return known
+            if (folded := _fold(out, op, operands)) is not None:
+                folded = list(self._settle(out, before, folded))
+                if key is not None:
+                    table[key] = folded
+                return folded
+        if name in _BOUNDARIES or name in EFFECTS or (op.regions and has_effects(op)):
+            return None
+        if key is None:
+            key = self._key(op, operands)
         if (known := table.get(key)) is not None:
             return known
         if ours:
@@ -160,10 +176,11 @@ class _Sweep:
         del out.ops[before:]
         env: dict[Value, Value] = {}
         for op in added:
-            new = self._rule(out, op, [env.get(v, v) for v in op.operands], True)
+            new = self._rule(out, op, [env.get(v, v) for v in op.operands] if env else op.operands, True)
             assert new is not None, f"a rule added {op.name}, which has none"
-            env.update(zip(op.results, new, strict=True))
-        return [env.get(v, v) for v in values]
+            if new is not op.results:
+                env.update(zip(op.results, new, strict=True))
+        return [env.get(v, v) for v in values] if env else values
 
     def _key(self, op: Op, operands: list[Value]) -> Any:
         if op.regions:
