@@ -52,3 +52,35 @@ def test_rows_that_a_scatter_updates_are_asked_for(width: int, count: int) -> No
     tested = case("rows", types, build, args=args, inplace=1)
     assert ("llvm.prefetch" in emit_kernel(tested.block, "k", host()).text) == (width >= 16)
     check([tested])
+
+
+RUNS = [
+    ((8, 16, 400, 64), (0, 2, 1, 3), "f32"),
+    ((1200, 50, 40), (1, 0, 2), "f32"),
+    ((600, 3, 5, 2, 130), (3, 1, 2, 0, 4), "f64"),
+    ((9, 8, 40, 3001), (2, 1, 0, 3), "i8"),
+    ((30, 2, 700, 128), (2, 1, 0, 3), "bf16"),
+]
+
+
+@pytest.mark.parametrize(("shape", "order", "dtype"), RUNS, ids=str)
+def test_runs_of_a_transposed_array_are_asked_for(shape: tuple[int, ...], order: tuple[int, ...], dtype: str) -> None:
+    """Some runs ahead in the order in which they are read, not in memory."""
+
+    def build(g: Graph, x: Value, y: Value) -> Value:
+        return g("add", g("transpose", x, permutation=order), y)
+
+    turned = tuple(shape[d] for d in order)
+    tested = case("runs", [(shape, dtype), (turned, dtype)], build)
+    text = emit_kernel(tested.block, "k", host()).text
+    assert "llvm.prefetch" in text and "i64 4096" not in text
+    check([tested])
+
+
+@pytest.mark.parametrize("shape", [(8, 16, 40, 64), (1200, 500, 5), (20, 10, 20_000)])
+def test_of_small_arrays_short_and_long_runs_nothing_is_asked_for_by_runs(shape: tuple[int, ...]) -> None:
+    g = Graph(Tensor(shape, DTYPES[F]))
+    order = (1, 0, *range(2, len(shape)))
+    kernel = emit_kernel(g.done(g("transpose", g.args[0], permutation=order)), "k", host())
+    lines = [line for line in kernel.text.splitlines() if "llvm.prefetch" in line and "call" in line]
+    assert bool(lines) == (shape[-1] == 20_000) == ("i64 4096" in kernel.text)

@@ -1,7 +1,8 @@
 """Asking for memory before it is read.
 
-Rows that indices choose: processors foresee the next element, not the next row. Large arrays that are read in order:
-processors foresee the next lines, but stop at the end of a page and begin anew in the next one.
+Rows that indices choose, runs of a transposed array: processors foresee the next element, not the next row. Large
+arrays that are read in order: processors foresee the next lines, but stop at the end of a page and begin anew in the
+next one.
 """
 
 from __future__ import annotations
@@ -96,6 +97,47 @@ def _fetch(
         em.family.fetched = None
 
 
+def runs(block: Block, along: Sequence[tuple[Value, int]], sizes: Sequence[int]) -> Fetch | None:
+    """What asks for runs of large arguments that are read in another order than they lie in memory, some runs ahead.
+
+    What lies AHEAD bytes after such a run is not what is read next.
+    """
+    last = len(sizes) - 1
+    turned = {op.operands[0] for op in block.ops if op.name == "transpose"}
+    found = [v for v, loop in along if v in turned and loop == last and tensor(v).nbytes >= LARGE]
+    if last < 2 or not found or any(op.regions for op in block.ops) or not in_order(block):
+        return None
+    nbytes = sizes[last] * max(tensor(v).dtype.itemsize for v in found)
+    if not LINE <= nbytes < AHEAD or any(tensor(v).dtype.is_complex for v in found):
+        return None
+    loop, distance = last - 1, AHEAD // nbytes
+    while loop and sizes[loop] < 4 * distance:
+        distance = -(-distance // sizes[loop])
+        loop -= 1
+    return partial(_fetch_run, block.results, list(dict.fromkeys(found)), sizes, loop, distance)
+
+
+def _fetch_run(
+    results: Sequence[Value],
+    sources: Sequence[Value],
+    sizes: Sequence[int],
+    loop: int,
+    distance: int,
+    em: Emitter,
+    at: Sequence[Component],
+) -> None:
+    if em.width == 1:  # a row's rest: its line was asked for
+        return
+    ix, later = em.ix, list(at)
+    later[loop] = ix.clamp(ix.add(at[loop], distance), 0, sizes[loop] - 1)
+    for source in sources:
+        with em.scope():
+            em.family.fetched = source
+            for value in results:
+                em.value(value, ix.reshape(later, sizes, value.shape))
+            em.family.fetched = None
+
+
 def rows_ahead(value: Value, nbytes: int) -> int:
     """How many rows ahead runs of so many bytes are asked for, which indices choose in an array; 0: not at all."""
     if nbytes < LINE or tensor(value).nbytes < LARGE or tensor(value).dtype.is_complex:
@@ -114,6 +156,8 @@ def ask_run(em: Emitter, pointer: V, dtype: DType, offset: Index, nbytes: int) -
 
 def touch(em: Emitter, source: Value, offset: Index) -> None:
     """Asks for the lines at an offset."""
+    if offset.step is None:  # every lane elsewhere
+        return
     b, dtype = em.b, tensor(source).dtype
     start = b.offset(em.family.pointers[source], f"[{dtype.itemsize} x i8]", offset.base)
     b.declares["llvm.prefetch.p0"] = "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"

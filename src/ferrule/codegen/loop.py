@@ -98,7 +98,9 @@ def emit(family: Family, block: Block, outputs: Sequence[V], begin: V, end: V, n
     sides = abreast.sides(family, block) if wide > 1 and len(sizes) == 1 else 1
     write_rows = partial(nest, family, sizes, width, begin, end, element, nanoseconds, wide, cuts, sides)
     light = sum(OPS[op.name].flops for op in block.ops) <= fetch_ahead.BUSY
-    asks = light and sides == 1 and fetch_ahead.in_order(block)
+    if light and not fetch:
+        fetch = fetch_ahead.runs(block, along, sizes)
+    asks = not fetch and light and sides == 1 and fetch_ahead.in_order(block)
     with fetch_ahead.asking(family, fetch_ahead.distance(block.args) if asks else 0):
         grid = streams.either(family, pointers, outputs, past, write_rows)
     return grid, grain(grid, nanoseconds)
