@@ -161,12 +161,16 @@ class Block:
         """All ops, outer before inner."""
         for op in self.ops:
             yield op
-            for region in op.regions:
-                yield from region.walk()
+            if op.regions:
+                for region in op.regions:
+                    yield from region.walk()
 
     def holds(self, *names: str) -> bool:
         """Is there an op of one of these names, here or in a nested block?"""
-        return any(op.name in names for op in self.walk())
+        for op in self.ops:
+            if op.name in names or (op.regions and any(region.holds(*names) for region in op.regions)):
+                return True
+        return False
 
     def uses(self) -> dict[Value, list[Op]]:
         """For each value the ops (in this block and in nested ones) that read it; the block's results not counted."""

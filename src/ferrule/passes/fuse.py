@@ -70,6 +70,8 @@ PATHS = 8
 MERGE = 16
 SEARCH = 300
 _OWN = frozenset({0})  # an element is asked for at the kernel's own index
+_NONE: frozenset[Op] = frozenset()
+_ELEMENTWISE = frozenset(name for name, definition in OPS.items() if definition.elementwise)
 # A fusion: its results, the materialized values that it reads, and the ops that compute them.
 Content = tuple[Sequence[Value], list[Value], list[Op]]
 
@@ -115,6 +117,7 @@ class _Fuser:
         self.env = outer  # materialized values of the input → values of the output, shared with nested blocks
         self.inputs: dict[Op, list[Value]] = {}
         self.users: dict[Value, list[Op]] = {}
+        self.readers: dict[Op, Sequence[Op]] = {}  # those of an op's results, each as often as it reads one
         self.position = {op: i for i, op in enumerate(block.ops)}
         self.escaping = set(block.results)
         self.roots: set[Value] = set()
@@ -124,21 +127,25 @@ class _Fuser:
         self.members: dict[Op, list[Op]] = {}  # kernel → its root ops
         self.homes: dict[Op, frozenset[Op]] = {}  # fused op → root ops of the kernels that compute it
         self.pointwise: dict[Op, bool] = {}  # is each element computed at the index of its kernel's result?
+        self.sums_rows: set[Op] = set()  # reductions by whose results rows can be finished
         self.asked: dict[Op, frozenset[int]] = {}  # fused op → at which indices its element is computed in one kernel
         self.numbers: dict[tuple[Op, int, int], int] = {}  # those indices: through which op, which operand, from which
         self.moved: set[Op] = set()  # ops that one kernel alone computes: they become part of it
         self.closed: set[Op] = set()  # kernels that are no plain loops: nothing may be merged into them
 
     def run(self) -> Block:
+        users = self.users
         for op in self.block.ops:
             inputs = self.inputs[op] = _inputs(op)
             for value in inputs:
-                self.users.setdefault(value, []).append(op)
+                users.setdefault(value, []).append(op)
         for op in self.block.ops:
             cost = self._estimate(op)
             for result in op.results:
                 self.cost[result] = cost
                 self.sources[result] = self._sources_of(op, result)
+            one = len(op.results) == 1
+            self.readers[op] = users.get(result, ()) if one else [u for r in op.results for u in users.get(r, ())]
         for op in reversed(self.block.ops):
             self._decide(op)
         return self._build()
@@ -153,6 +160,7 @@ class _Fuser:
         definition = OPS.get(op.name)
         cost = definition.flops if definition else 1.0
         if self.machine and op.name == "reduce" and row_kernels.reduces_rows(op, self.machine):
+            self.sums_rows.add(op)
             cost = 2 * LIGHT  # by a team of work-items, once for a row
         elif op.name in HEAVY:
             cost = max(cost, _size(op.operands[0]) / max(1, _size(op.results[0])))
@@ -170,17 +178,13 @@ class _Fuser:
         found: set[Value] = set()
         for value in op.operands:
             if isinstance(value.type, Tensor):
-                readers = len(self.users[value])
-                known = self.sources.get(value, frozenset([value]))
-                found |= {value} if _worth_storing(len(known), readers) else known
+                known = self.sources.get(value)
+                if known is None or _worth_storing(len(known), len(self.users[value])):
+                    found.add(value)
+                else:
+                    found |= known
         size = result.type.size
-        return frozenset([v for v in found if 2 * _size(v) >= size])
-
-    def _readers(self, op: Op) -> Sequence[Op]:
-        """The ops that read results of `op`, each as often as it does."""
-        if len(op.results) == 1:
-            return self.users.get(op.results[0], ())
-        return [u for r in op.results for u in self.users.get(r, ())]
+        return frozenset([v for v in found if 2 * v.type.size >= size])  # type: ignore[union-attr]
 
     def _decide(self, op: Op) -> None:
         if op.name in BOUNDARY:
@@ -232,14 +236,14 @@ class _Fuser:
 
         What reads it element by element asks at its own indices, anything else through a new path for each of its own.
         """
-        readers = self._readers(op)
-        if len(readers) == 1 and OPS[readers[0].name].elementwise:
+        readers = self.readers[op]
+        if len(readers) == 1 and readers[0].name in _ELEMENTWISE:
             return self.asked.get(readers[0], _OWN)  # kernels' own ops have none
         found: set[int] = set()
         for result in op.results:
             for user in self.users.get(result, ()):
                 known = _OWN if user in self.parent else self.asked.get(user, _OWN)
-                if not OPS[user.name].elementwise:
+                if user.name not in _ELEMENTWISE:
                     ways = [i for i, v in enumerate(user.operands) if v is result]
                     known = frozenset(
                         self.numbers.setdefault((user, i, n), len(self.numbers) + 1) for i in ways for n in known
@@ -254,18 +258,23 @@ class _Fuser:
         (home,) = homes
         members = self.members[home]
         shape = members[0].results[0].type.shape
-        if op.results[0].type.shape == shape or not row_kernels.row_valued(op, shape, machine):
+        if op.results[0].type.shape == shape:
             return False
-        if any(not OPS[m.name].elementwise or r.type.shape != shape for m in members for r in m.results):
+        if op.name == "reduce":
+            if op not in self.sums_rows or op.operands[0].type.shape != shape:
+                return False
+        elif not row_kernels.row_valued(op, shape, machine):
             return False
-        users = set(self._readers(op))
+        if any(m.name not in _ELEMENTWISE or r.type.shape != shape for m in members for r in m.results):
+            return False
+        users = set(self.readers[op])
         if any(u.name in BOUNDARY or any(v in op.results for r in u.regions for v in r.free()) for u in users):
             return False
         return all(u in self.row_valued or (u in self.homes and row_kernels.spreads(u, shape)) for u in users)
 
     def _passes_over(self, op: Op) -> frozenset[Op]:
         """The reductions of rows, and the kernels, each of which computes the elements of `op` for itself."""
-        readers = self._readers(op)
+        readers = self.readers[op]
         if len(readers) == 1 and (only := readers[0]) in self.homes and only not in self.row_valued:
             return self.passes[only]
         found: set[Op] = set()
@@ -308,8 +317,15 @@ class _Fuser:
 
     def _homes_of(self, op: Op) -> frozenset[Op]:
         """The kernels that read the results of `op`, as things stand."""
+        readers = self.readers[op]
+        if len(readers) == 1:
+            (user,) = readers
+            if user in self.parent:
+                return frozenset((self._find(user),))
+            homes = self.homes.get(user, _NONE)
+            return homes if all(self.parent[h] is h for h in homes) else frozenset(map(self._find, homes))
         found: set[Op] = set()
-        for user in self._readers(op):
+        for user in readers:
             if user in self.parent:
                 found.add(self._find(user))
             elif user in self.homes:
@@ -319,24 +335,28 @@ class _Fuser:
     def _joins_pointwise(self, op: Op) -> bool:
         """Is each element needed only where the reading kernel computes the same element of its result?"""
         shape = op.results[0].type.shape
-        readers = self._readers(op)
+        readers = self.readers[op]
         for user in readers:
-            if user.name in BOUNDARY or not (OPS[user.name].elementwise and self.pointwise.get(user, False)):
+            if user.name not in _ELEMENTWISE or not self.pointwise.get(user, False):
                 return False
-            if any(r.type.shape != shape for r in user.results):
-                return False
+            for result in user.results:
+                if result.type.shape != shape:
+                    return False
         return bool(readers)
 
     def _may_fuse(self, op: Op) -> bool:
         value = op.results[0]
-        users = set(self._readers(op))
-        names = {u.name for u in users}
+        readers = self.readers[op]
+        users = readers if len(readers) == 1 else set(readers)
         if op.name in UPDATES or not users or not isinstance(value.type, Tensor):
             return False
-        if not (self.escaping.isdisjoint(op.results) and BOUNDARY.isdisjoint(names)):
+        if not self.escaping.isdisjoint(op.results):
             return False
-        if self.machine and not self.machine.grouped and "dot_general" in names:
-            return False  # a product reads each element many times
+        for user in users:
+            if user.name in BOUNDARY:
+                return False
+            if user.name == "dot_general" and self.machine and not self.machine.grouped:
+                return False  # a product reads each element many times
         if op.name == "iota":
             # what an update overwrites is in memory
             return not any(u.name in UPDATES and value in u.operands[: _targets(u)] for u in users)
@@ -384,7 +404,7 @@ class _Fuser:
                     {self._find(user)} if user in self.parent else {self._find(h) for h in self.homes.get(user, ())}
                 )
                 if reader in inside and not (
-                    OPS[user.name].elementwise
+                    user.name in _ELEMENTWISE
                     and self.pointwise.get(user)
                     and user.results[0].type.shape == member.results[0].type.shape
                 ):
@@ -395,7 +415,7 @@ class _Fuser:
         """The kernels and boundary ops that read what `node` (a kernel or a boundary op) writes."""
         found: set[Op] = set()
         for member in self.members.get(node, [node]):
-            for user in self._readers(member):
+            for user in self.readers[member]:
                 if user in self.parent:
                     found.add(self._find(user))
                 elif user in self.homes:
@@ -437,7 +457,7 @@ class _Fuser:
 
     def _multiplicity(self, user: Op, value: Value) -> float:
         """How often each element of `value` is evaluated by one evaluation of all elements of `user`."""
-        if OPS[user.name].elementwise and value.type.shape == user.results[0].type.shape:
+        if user.name in _ELEMENTWISE and value.type.shape == user.results[0].type.shape:
             return 1
         if user.name in HEAVY:
             if user.name == "reduce":
@@ -483,7 +503,7 @@ class _Fuser:
     def _order(self) -> list[Op]:
         """Kernels and boundary ops so that each comes after what it reads, else in the order of the program."""
         nodes = [op for op in self.block.ops if op.name in BOUNDARY or self.members.get(op)]
-        place = {n: max(self.position[m] for m in self.members.get(n, [n])) for n in nodes}
+        place = {n: max([self.position[m] for m in self.members.get(n, (n,))]) for n in nodes}
         waiting = dict.fromkeys(nodes, 0)
         after: dict[Op, set[Op]] = {}
         previous = None
@@ -629,8 +649,10 @@ def _fusion(
         else:
             regions = [rewrite(r, lambda *_: None, dict(env)) for r in inner.regions]
             reads = [env.get(v, v) for v in inner.operands]
-            new = region.add(inner.name, reads, [r.type for r in inner.results], inner.attrs, regions, inner.loc)
-            env.update((a, b) for a, b in zip(inner.results, new.results, strict=True) if a not in env)
+            new = Op(inner.name, reads, [r.type for r in inner.results], inner.attrs, regions, inner.loc)
+            region.ops.append(new)
+            for old, fresh in zip(inner.results, new.results, strict=True):
+                env.setdefault(old, fresh)
     region.results = [env.get(v, v) for v in group]
     update = op.name in UPDATES
     attrs = {"update": _targets(op)} if update else {}
