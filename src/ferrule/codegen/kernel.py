@@ -171,40 +171,54 @@ def _summed(op: Op) -> float:
     return float(prod(lhs[d] for d in op.attrs["dot_dimension_numbers"].lhs_contracting_dimensions))
 
 
-# Attributes in words, by identity: nobody changes them, and copies of an op share them.
-Spelled = dict[int, tuple[dict[str, Any], str]]
+class Spelled:
+    """What is known from other blocks of the same graph."""
+
+    def __init__(self) -> None:
+        # Attributes in words, by identity: nobody changes them, and copies of an op share them.
+        self.attrs: dict[int, tuple[dict[str, Any], str]] = {}
+        self.keys: dict[tuple[Any, ...], str] = {}  # by the words
 
 
 def structure_key(block: Block, spelled: Spelled | None = None) -> str:
-    """A hash of what the block computes: equal blocks have equal code, wherever they come from.
+    """A hash of what the block computes: equal blocks have equal code, wherever they come from."""
+    spelled = spelled or Spelled()
+    words: list[Any] = []
+    _spell(block, {}, words, spelled.attrs)
+    told = tuple(words)
+    if (key := spelled.keys.get(told)) is None:
+        text = "".join(map(_written, words))
+        key = spelled.keys[told] = hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
+    return key
 
-    `spelled` is for calls with other blocks of the same graph.
-    """
-    words: list[str] = []
-    _spell(block, {}, words, {} if spelled is None else spelled)
-    return hashlib.sha256("".join(words).encode("utf-8", "surrogateescape")).hexdigest()
+
+def _written(word: Any) -> str:
+    return word if isinstance(word, str) else f"\n{word[0]}{list(word[1:])}"  # an op's name, what it reads
 
 
-def _spell(block: Block, numbers: dict[Value, int], words: list[str], spelled: Spelled) -> None:
+def _spell(
+    block: Block, numbers: dict[Value, int], words: list[Any], spelled: dict[int, tuple[dict[str, Any], str]]
+) -> None:
     for arg in block.args:
         numbers[arg] = len(numbers)
         words.append(f"a{arg.type}")
     for op in block.ops:
-        words.append(f"\n{op.name}{[numbers.setdefault(v, len(numbers)) for v in op.operands]}")
+        words.append((op.name, *[numbers.setdefault(v, len(numbers)) for v in op.operands]))
         if op.attrs:
             known = spelled.get(id(op.attrs))
             if known is None:
                 text = "".join([f";{name}={_word(op.attrs[name])}" for name in sorted(op.attrs)])
                 known = spelled[id(op.attrs)] = op.attrs, text
             words.append(known[1])
-        for region in op.regions:
-            words.append("{")
-            _spell(region, numbers, words, spelled)
-            words.append("}")
+        if op.regions:
+            for region in op.regions:
+                words.append("{")
+                _spell(region, numbers, words, spelled)
+                words.append("}")
         for result in op.results:
             numbers[result] = len(numbers)
-            words.append(f"r{result.type}")
-    words.append(f"\nreturn{[numbers.setdefault(v, len(numbers)) for v in block.results]}")
+            words += "r", str(result.type)
+    words.append(("return", *[numbers.setdefault(v, len(numbers)) for v in block.results]))
 
 
 def _word(value: object) -> str:

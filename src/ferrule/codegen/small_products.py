@@ -10,6 +10,7 @@ A product with a matrix of one column is the transposed product of one row.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from math import prod
 from typing import NamedTuple
 
@@ -77,6 +78,7 @@ def free_dims(rank: int, *bound: Sequence[int]) -> list[int]:
     return [d for d in range(rank) if not any(d in group for group in bound)]
 
 
+@lru_cache(1024)  # the layers of a network have the same
 def product_of(left: Sequence[int], right: Sequence[int], dims: DotDims) -> Product | None:
     """The product of two row-major arrays of these shapes, where single strides walk each group of dimensions."""
     sides = []

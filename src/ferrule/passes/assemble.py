@@ -49,7 +49,8 @@ class _Assembler:
     inside: dict[int, list[Step]] = field(default_factory=dict)  # blocks that are parts of such functions
     comparators: dict[str, int] = field(default_factory=dict)  # functions that calls get, by what they compute
     hosted: list[Kernel] = field(default_factory=list)  # functions that run on the host of a device
-    spelled: Spelled = field(default_factory=dict)
+    spelled: Spelled = field(default_factory=Spelled)
+    runs: dict[str, tuple[bool, bool, bool]] = field(default_factory=dict)  # by kernel: endless, unknown, serial
     depth: int = 0  # of loops around the steps that are written now
 
     def block(self, block: Block) -> int:
@@ -139,10 +140,12 @@ class _Assembler:
             return []
         self.work.flops += kernel.flops
         self.work.nbytes += kernel.bytes
-        loops = [o for o in region.walk() if o.name == "loop"]
-        self.work.endless |= any(while_loop.asks(o) for o in loops)
-        self.work.unknown |= any("trips" not in o.attrs for o in loops)
-        self.work.serial &= all(while_loop.asks(o) or o.attrs.get("trips", SHORT_LOOP) < SHORT_LOOP for o in loops)
+        if key not in self.runs:
+            self.runs[key] = _runs([o for o in region.walk() if o.name == "loop"])
+        endless, unknown, serial = self.runs[key]
+        self.work.endless |= endless
+        self.work.unknown |= unknown
+        self.work.serial &= serial
         slots = tuple(self.slot(v) for v in (*op.operands, *op.results))
         return [Launch(index, kernel.grid, kernel.grain, slots, len(op.results))]
 
@@ -227,6 +230,12 @@ class _Assembler:
         self.work.flops += flops
         self.work.nbytes += sum(v.type.nbytes for v in (*op.operands, *op.results) if isinstance(v.type, Tensor))
         return Call(target, op.attrs["ffi"], sides[0], sides[1], attrs, flops, str(op.loc))
+
+
+def _runs(loops: Sequence[Op]) -> tuple[bool, bool, bool]:
+    """Are there endless loops among a kernel's, loops of unknown length, and are all short or cut short?"""
+    serial = all(while_loop.asks(o) or o.attrs.get("trips", SHORT_LOOP) < SHORT_LOOP for o in loops)
+    return any(map(while_loop.asks, loops)), any("trips" not in o.attrs for o in loops), serial
 
 
 def label(block: Block) -> str:

@@ -17,7 +17,7 @@ from ferrule.ir import Block, Op, Tensor, Value
 from ferrule.ir.types import f32
 from ferrule.passes.axes import Axis, Labels, View, after, factor, flat, fresh, joined, look, moves, split
 from ferrule.passes.simplify import splat
-from ferrule.passes.softmax import Band, Mask, Softmax, conditions, find_softmax, plain
+from ferrule.passes.softmax import Band, Mask, Softmax, conditions, find_softmax, is_divided, plain
 
 FLOATS = ("f32", "bf16", "f16")
 # Measured: where separate kernels are as fast, they stay. All are numbers of pairs of a row and a key.
@@ -87,6 +87,8 @@ def find_attention(dot: Op, uses: dict[Value, list[Op]]) -> Attention | None:
     )
     for this in (0, 1):
         value, (_, contracting) = dot.operands[this], sides[this]
+        if not is_divided(value):
+            continue
         labels = fresh(value.shape)
         keys = [axis for d in contracting for axis in labels[d]]
         if len(keys) != 1:

@@ -41,7 +41,9 @@ TEAM_ELEMENTS, ITEM_ELEMENTS = 16384, 64
 
 def expand(block: Block, machine: Machine | None = None, ours: bool = False) -> Block:
     """Returns the block with large concatenations, paddings and narrow reductions rewritten; `ours` as in `rewrite`."""
-    selected = set() if machine is None or machine.grouped else {v for op in _selected(block) for v in op.results}
+    selected: set[Value] = set()
+    if machine is not None and not machine.grouped and block.holds("concatenate", "pad"):
+        selected = {v for op in _selected(block) for v in op.results}
     return rewrite(block, lambda out, op, operands: _rule(out, op, operands, machine, selected), ours=ours)
 
 

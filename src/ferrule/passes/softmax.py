@@ -81,6 +81,13 @@ class Softmax:
     seen: set[Op] = field(default_factory=set)
 
 
+def is_divided(value: Value) -> bool:
+    """May this be a softmax? Most operands of products are none."""
+    while (op := value.op) is not None and (inner := source(op)) is not None:
+        value = inner
+    return op is not None and op.name == "divide"
+
+
 def find_softmax(value: Value, labels: Labels, key: Axis) -> Softmax | None:
     """The softmax along `key` that gives the value, whose labels are given."""
     seen: set[Op] = set()

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from math import prod
 
 from ferrule.errors import FerruleError, InvalidArgument, OutOfMemory
-from ferrule.ir import Block, Op, Tensor, Type, Value
+from ferrule.ir import Block, Op, Tensor, Type, Value, is_plain_reduction
 
 # What a type rule may raise when an attribute has not the form that the op's name promises.
 MALFORMED = (AssertionError, AttributeError, IndexError, KeyError, TypeError, ValueError)
@@ -27,9 +27,13 @@ def check(block: Block) -> None:
     # The layers of a network have the same ops. Attributes and types go by identity: that is no less than equality.
     passed: set[tuple[object, ...]] = set()
     for op in block.walk():
-        if not op.regions:
+        plain = bool(op.regions) and is_plain_reduction(op)
+        if plain or not op.regions:
             attrs = id(op.attrs) if op.attrs else 0
             told = (op.name, attrs, *[id(v.type) for v in op.operands], 0, *[id(v.type) for v in op.results])
+            if plain:  # its rule looks at what the bodies take and return
+                for body in op.regions:
+                    told = (*told, 0, *[id(v.type) for v in body.args], 0, *[id(v.type) for v in body.results])
             if told in passed:
                 continue
             passed.add(told)
