@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import re
 import os
 import platform
 import sys
@@ -31,7 +32,8 @@ from harness.turns import FULL, QUICK, Engine, Figure, measure, warm_calls
 
 
 def words(text: str) -> list[str]:
-    return [w.strip() for w in text.split(",") if w.strip()]
+    """Separated by commas; one with a blank after it is part of a name, as in "log, 1 M"."""
+    return [w.strip() for w in re.split(r",(?! )", text) if w.strip()]
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:

@@ -51,6 +51,33 @@ def test_columns() -> None:
     )
 
 
+def repeated_behind_others(times: int, joined: int):  # type: ignore[no-untyped-def]
+    """Every element several times, added to itself moved behind another array: a vector of every `times`-th element
+    reads the repeated array from a place that begins before it where the two meet."""
+
+    def build(g, x, y):  # type: ignore[no-untyped-def]
+        size = x.shape[0] * times
+        wide = g("broadcast_in_dim", x, broadcast_dimensions=(0,), result=Tensor((x.shape[0], times), x.dtype))
+        flat = g("reshape", wide, result=Tensor((size,), x.dtype))
+        moved = g("slice", flat, start_indices=(0,), limit_indices=(size - joined,), strides=(1,))
+        return g("add", flat, g("concatenate", y, moved, dimension=0))
+
+    return build
+
+
+def test_repeated_elements_behind_others() -> None:
+    check(
+        [
+            case(
+                f"{dtype} {times} {joined}", [((61,), dtype), ((joined,), dtype)], repeated_behind_others(times, joined)
+            )
+            for dtype in ("f32", "f64", "i8")
+            for times in (3, 8, 11)
+            for joined in (1, times - 1, 5 * times, 13 * times - 5)
+        ]
+    )
+
+
 @pytest.mark.parametrize("dtype", ["f32", "ui8", "f64"])
 @pytest.mark.parametrize("step", [2, 3, 4, 7, 8])
 @pytest.mark.parametrize("flip", [False, True])

@@ -259,9 +259,14 @@ class Indexer:
             align = a.align // k if a.align % k == 0 else 1
             return Index(q, 0, low, high, align), Index(r, a.step, *rest, gcd(a.align, k))
         if a.step is not None and a.step % k == 0 and not signed:
-            q, r = self._scalar(ops, a.base, k, a.align)
+            # Where lanes are guarded (see `within`), the first may be negative and a later one not: the division is
+            # that of the last lane, which is negative only when all are.
+            ahead = (self.width - 1) * max(a.step, 0) if a.base.ref[0] == "%" else 0
+            q, r = self._scalar(ops, self._add(a.base, i64(ahead)), k, a.align)
             align = a.align // k if a.align % k == 0 else 1
-            return Index(q, a.step // k, low, high, align), Index(r, 0, *rest, gcd(a.align, k))
+            return Index(self._add(q, i64(-ahead // k)), a.step // k, low, high, align), Index(
+                r, 0, *rest, gcd(a.align, k)
+            )
         q, r = self._divide_lanes(self.lanes(a), k, a, ops)
         return self._vector(q, low, high), self._vector(r, *rest)
 
