@@ -13,9 +13,9 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import re
 import os
 import platform
+import re
 import sys
 import tempfile
 import time
