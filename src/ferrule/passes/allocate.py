@@ -166,6 +166,7 @@ class _Allocator:
         for value, owner, target in zip(block.results, owners, targets, strict=False):
             if not isinstance(value.type, Tensor) or value not in own or value in self.wanted:
                 continue
+            overwritten: int | None = None  # when what has been followed so far begins to write
             while True:
                 op = value.op
                 assert op is not None
@@ -181,8 +182,10 @@ class _Allocator:
                     break
                 if op.name == "while" and op.operands.count(previous) > 1:
                     break
-                if op.name != "reshape" and self.last_use[previous] > self.clock[op][0]:
-                    break
+                if op.name != "reshape":
+                    overwritten = self.clock[op][0]
+                if overwritten is not None and self.last_use[previous] > overwritten:
+                    break  # also what a view shows, which others may read longer than they read the view
                 if op.attrs.get("update") and not _alone(op, previous):
                     break
                 value = previous
