@@ -32,6 +32,8 @@ WEIGHTS = {
 LETTERS = {"bool": "b", "int": "i", "uint": "u", "float": "f", "complex": "c"}
 _DIMS = (1, 1, 2, 2, 3, 3, 4, 5, 7, 8, 11, 13, 16, 17, 19, 31, 32, 33)
 _LONG = (64, 67, 100, 129, 255, 300, 513, 1000)
+# Few types, so that many values have the same one: what the profile `places` draws.
+FEW_WEIGHTS = dict.fromkeys(WEIGHTS, 0.1) | {"f32": 30, "i32": 10, "i1": 3, "f64": 3}
 # What only the profile `odd` draws.
 ODD_WEIGHTS = {"f4E2M1FN": 3, "f8E8M0FNU": 1}
 # The most elements of a value and the most multiplications of an op: plain programs are for the reference interpreter,
@@ -80,7 +82,7 @@ class Draw:
     def __init__(self, seed: int, profile: str = "plain") -> None:
         self.seed, self.profile = seed, profile
         self.most, self.work = LIMITS[profile == "large"]
-        self.weights = {**WEIGHTS, **ODD_WEIGHTS} if profile == "odd" else WEIGHTS
+        self.weights = {"odd": {**WEIGHTS, **ODD_WEIGHTS}, "places": FEW_WEIGHTS}.get(profile, WEIGHTS)
         self.rng = random.Random(seed)
         self.numpy = np.random.default_rng(seed)
         self.body = Block()

@@ -42,8 +42,8 @@ def tuple_(g: Draw) -> Value:
     whole = g.block.add("tuple", values, Tuple(tuple(v.type for v in values))).result
     which = g.int(0, len(values) - 1)
     if g.chance(0.3):
-        outer = g.block.add("tuple", [whole, g.operand()], Tuple((whole.type, g.pool[-1].type)))
-        outer.results[0].type = Tuple(tuple(v.type for v in outer.operands))
+        other = g.operand()
+        outer = g.block.add("tuple", [whole, other], Tuple((whole.type, other.type)))
         whole = g.block.add("get_tuple_element", [outer.result], whole.type, {"index": 0}).result
     return g.add("get_tuple_element", [whole], values[which].type, {"index": which})
 

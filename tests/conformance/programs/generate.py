@@ -1,7 +1,8 @@
 """Seed → program. Every fourth seed gives a single op, all of them in turn; the others give graphs.
 
 Profiles: `plain` programs are small; `large` ones have larger arrays and products; `odd` ones hold ops that frameworks
-seldom write as well.
+seldom write as well; `places` ones move, update and loop, and return much of what they compute on the way: they ask where
+values lie, and for how long.
 """
 
 from __future__ import annotations
@@ -24,7 +25,12 @@ from ferrule.ir import Tensor, Value
 _MODULES = (draw_control, draw_elementwise, draw_index, draw_math, draw_odd, draw_patterns, draw_reduce, draw_shape)
 SINGLE = [e for e in ENTRIES if e.group not in ("pattern", "odd")]
 ODD = [e for e in ENTRIES if e.group == "odd"]
-PROFILES = ("plain", "large", "odd")
+PROFILES = ("plain", "large", "odd", "places")
+WEIGHTS = {  # by profile and group: times an entry's own weight; 1 where nothing is said
+    "odd": {"odd": 5.0},
+    "places": {"shape": 3.0, "index": 4.0, "control": 3.0, "elementwise": 0.4, "reduction": 0.3, "pattern": 0.3}
+    | {"product": 0.1, "solver": 0.1, "sort": 0.5},
+}
 
 
 def _steps(g: Draw, count: int) -> None:
@@ -33,7 +39,8 @@ def _steps(g: Draw, count: int) -> None:
     if g.profile != "odd":
         left_out.add("odd")
     entries = [e for e in ENTRIES if e.group not in left_out]
-    weights = [5 * e.weight if e.group == "odd" else e.weight for e in entries]
+    factors = WEIGHTS.get(g.profile, {})
+    weights = [e.weight * factors.get(e.group, 1.0) for e in entries]
     for _ in range(count):
         entry: Entry = g.rng.choices(entries, weights)[0]
         try:
@@ -74,8 +81,9 @@ def _finish(g: Draw) -> None:
     last = [v for v in results if v not in used]
     others = [v for v in results if v in used]
     chosen: list[Any] = last[-g.int(1, 6) :] if last else []
-    if others and g.chance(0.4):
-        chosen += g.sample(others, g.int(1, min(3, len(others))))
+    places = g.profile == "places"
+    if others and g.chance(0.9 if places else 0.4):
+        chosen += g.sample(others, g.int(1, min(6 if places else 3, len(others))))
     if g.chance(0.05) and g.body.args:
         chosen.append(g.pick(g.body.args))
     if chosen and g.chance(0.05):
