@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from ferrule.codegen import concurrent, fetch_ahead
+from ferrule.codegen import concurrent, fetch_ahead, sorted_places
 from ferrule.codegen.emitter import Emitter, Family
 from ferrule.codegen.index import ZERO, Component, Cond, Index, strides
 from ferrule.codegen.llvm import V, i64
@@ -132,6 +132,9 @@ def _scatter(
         return nest(family, sizes, 1, begin, end, element, nanoseconds), 1
     if family.machine.grouped:
         return concurrent.by_window(family, root, shape, element), 1
+    if root.attrs.get("indices_are_sorted") and count == 1 and not in_window and not dtypes[0].is_complex:
+        sorted_places.emit(family, root, outputs[0], sizes, place_of)
+        return 1, 1
     # Places may repeat: who works through the updates does so in order. Threads share them by parts of the windows.
     b, inner, total = family.b, sizes[-1], prod(sizes[:-1])
     wanted = min(family.machine.threads, inner // (SHARED * width)) if in_window and nanoseconds > 2 * GRAIN_NS else 1
