@@ -13,9 +13,11 @@ from programs import artifact, f32, lower, programs
 import jax
 from ferrule.errors import InvalidArgument, Unsupported
 from ferrule.ir import Block, DotDims, Module, Tensor
+from ferrule.ir.types import DTYPES
 from ferrule.ops import OPS
 from ferrule.passes.partition import partition
 from ferrule.stablehlo import import_module, legalize, load, read
+from ferrule.stablehlo.check import check
 from ferrule.stablehlo.reader import read_bytecode
 from ferrule.stablehlo.sdy import Axis, Mesh, Sharding, coordinate
 from ferrule.stablehlo.tiling import of_text
@@ -309,3 +311,24 @@ def test_stages_one_by_one() -> None:
     module = read_bytecode(lower(lambda x: jax.jit(jnp.tanh)(x), f32(2)))
     assert "call" in names(module.main.body)
     assert names(import_module(legalize(module)).main.body) == ["tanh"]
+
+
+@pytest.mark.parametrize("fault", ["result", "body"])
+def test_reductions_like_an_earlier_one_are_checked(fault):
+    """Equal ones are checked once; one that differs in its result or its body is another."""
+    attrs = {"dimensions": (1,)}
+    types = [Tensor((n,), DTYPES["f32"]) for n in (4, 5)]
+    block = Block([Tensor((4, 8), DTYPES["f32"]), Tensor((), DTYPES["f32"])])
+
+    def add(fault: str) -> None:
+        scalar = Tensor((), DTYPES["f64" if fault == "body" else "f32"])
+        body = Block([scalar, scalar])
+        body.results = body.add("add", body.args, [scalar]).results
+        block.results = block.add("reduce", block.args, [types[fault == "result"]], attrs, [body]).results
+
+    add("")
+    add("")
+    check(block)
+    add(fault)
+    with pytest.raises(InvalidArgument, match="'reduce'"):
+        check(block)
