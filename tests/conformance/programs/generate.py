@@ -1,8 +1,8 @@
 """Seed → program. Every fourth seed gives a single op, all of them in turn; the others give graphs.
 
 Profiles: `plain` programs are small; `large` ones have larger arrays and products; `odd` ones hold ops that frameworks
-seldom write as well; `places` ones move, update and loop, and return much of what they compute on the way: they ask where
-values lie, and for how long.
+seldom write as well; `places` ones move, update and loop, and return much of what they compute on the way: they ask
+where values lie, and for how long.
 """
 
 from __future__ import annotations
