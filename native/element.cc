@@ -18,9 +18,9 @@ std::string NameOf(Element e) {
       "invalid",       "i1",         "i8",         "i16", "i32",  "i64",          "ui8",          "ui16",   "ui32",
       "ui64",          "f16",        "f32",        "f64", "bf16", "complex<f32>", "complex<f64>", "f8E5M2", "f8E4M3FN",
       "f8E4M3B11FNUZ", "f8E5M2FNUZ", "f8E4M3FNUZ", "i4",  "ui4",  "token",        "i2",           "ui2",    "f8E4M3",
-      "f8E3M4",        "f8E8M0FNU",  "f4E2M1FN"};
+      "f8E3M4",        "f8E8M0FNU",  "f4E2M1FN",   "s1",  "u1",   "f6E2M3FN",     "f6E3M2FN"};
   int n = static_cast<int>(e);
-  return n >= 0 && n < 30 ? names[n] : "type " + std::to_string(n);
+  return n >= 0 && n < kElements ? names[n] : "type " + std::to_string(n);
 }
 
 namespace {
@@ -49,6 +49,10 @@ TinyFormat FormatOf(Element e) {
       return {4, 3, 8, TinyFormat::kUnsignedZero};
     case Element::kF8E8M0FNU:
       return {8, 0, 127, TinyFormat::kPowers};
+    case Element::kF6E2M3FN:
+      return {2, 3, 1, TinyFormat::kNoSpecials};
+    case Element::kF6E3M2FN:
+      return {3, 2, 3, TinyFormat::kNoSpecials};
     default:
       return {2, 1, 1, TinyFormat::kNoSpecials};  // f4E2M1FN
   }
@@ -76,8 +80,8 @@ float Decode(const TinyFormat& f, int code) {
 }  // namespace
 
 const float* TinyFloatValues(Element e) {
-  static std::array<std::array<float, 256>, 30> tables;
-  static std::array<std::once_flag, 30> filled;
+  static std::array<std::array<float, 256>, kElements> tables;
+  static std::array<std::once_flag, kElements> filled;
   int n = static_cast<int>(e);
   std::call_once(filled[n], [&] {
     TinyFormat format = FormatOf(e);

@@ -39,7 +39,25 @@ enum class Element : int {
   kF8E3M4 = 27,
   kF8E8M0FNU = 28,
   kF4E2M1FN = 29,
+  kF6E2M3FN = 32,
+  kF6E3M2FN = 33,
 };
+
+constexpr int kElements = 34;  // one more than the last value
+
+constexpr bool IsComplex(Element e) { return e == Element::kC64 || e == Element::kC128; }
+constexpr bool IsFloat(Element e) {
+  int n = static_cast<int>(e);
+  return (n >= 10 && n <= 13) || (n >= 16 && n <= 20) || (n >= 26 && n <= 29) || n == 32 || n == 33;
+}
+constexpr bool IsInteger(Element e) {
+  int n = static_cast<int>(e);
+  return (n >= 2 && n <= 9) || (n >= 21 && n <= 25 && n != 23);
+}
+constexpr bool IsSigned(Element e) {
+  int n = static_cast<int>(e);
+  return (n >= 2 && n <= 5) || n == 21 || n == 24;
+}
 
 // Bytes of one element in memory (sub-byte types take one each); 0 for types that the library calls do not know.
 constexpr int64_t SizeOf(Element e) {
@@ -61,25 +79,12 @@ constexpr int64_t SizeOf(Element e) {
     case Element::kC128:
       return 16;
     default:
-      return (static_cast<int>(e) >= 1 && static_cast<int>(e) <= 29 && static_cast<int>(e) != 23) ? 1 : 0;
+      return (IsFloat(e) || IsInteger(e) || e == Element::kPred) ? 1 : 0;
   }
 }
 
-constexpr bool IsComplex(Element e) { return e == Element::kC64 || e == Element::kC128; }
-constexpr bool IsFloat(Element e) {
-  int n = static_cast<int>(e);
-  return (n >= 10 && n <= 13) || (n >= 16 && n <= 20) || (n >= 26 && n <= 29);
-}
 // Floating-point types of at most 8 bits.
 constexpr bool IsTinyFloat(Element e) { return IsFloat(e) && SizeOf(e) == 1; }
-constexpr bool IsInteger(Element e) {
-  int n = static_cast<int>(e);
-  return (n >= 2 && n <= 9) || (n >= 21 && n <= 25 && n != 23);
-}
-constexpr bool IsSigned(Element e) {
-  int n = static_cast<int>(e);
-  return (n >= 2 && n <= 5) || n == 21 || n == 24;
-}
 
 // StableHLO's name of the type, for messages.
 std::string NameOf(Element e);

@@ -46,6 +46,7 @@ CONSTANTS = [
     *(np.array([1.5, -0.0, 2.0], d) for d in (ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2)),
     *(np.array([1.5, 2.0], d) for d in (ml_dtypes.float8_e4m3b11fnuz, ml_dtypes.float8_e4m3fnuz)),
     *(np.array([1.5, 2.0], d) for d in (ml_dtypes.float8_e5m2fnuz, ml_dtypes.float8_e3m4, ml_dtypes.float8_e4m3)),
+    *(np.array([1.5, 2.0], d) for d in (ml_dtypes.float4_e2m1fn, ml_dtypes.float6_e2m3fn, ml_dtypes.float6_e3m2fn)),
     *(np.array([-8, 7, 0], d) for d in (ml_dtypes.int4, np.int8, np.int16, np.int32, np.int64)),
     *(np.array([15, 7, 0], d) for d in (ml_dtypes.uint4, np.uint8, np.uint16, np.uint32, np.uint64)),
     *(np.array([1, -2], ml_dtypes.int2), np.array([3, 0], ml_dtypes.uint2)),

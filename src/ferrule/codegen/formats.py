@@ -40,6 +40,8 @@ FORMATS = {
     "f8E5M2FNUZ": Format(8, 5, 2, 16, 0x7F, None, 0x80, True),
     "f8E4M3FNUZ": Format(8, 4, 3, 8, 0x7F, None, 0x80, True),
     "f4E2M1FN": Format(4, 2, 1, 1, 0x7, None, None),
+    "f6E2M3FN": Format(6, 2, 3, 1, 0x1F, None, None),
+    "f6E3M2FN": Format(6, 3, 2, 3, 0x1F, None, None),
 }
 
 
@@ -110,7 +112,7 @@ def encode(dtype: DType, x: Num) -> Num:
         code = (magnitude > 0x7F800000).where(f.nan, code)
         if f.unsigned_zero:
             sign = (magnitude > 0x7F800000).where(0, sign)
-    else:  # f4E2M1FN has no NaN; it becomes a zero with the sign inverted, as ml_dtypes has it
+    else:  # f4 and f6 have no NaN; it becomes a zero with the sign inverted, as ml_dtypes has it
         is_nan = magnitude > 0x7F800000
         code = is_nan.where(0, code)
         sign = is_nan.where(sign ^ (1 << (f.bits - 1)), sign)

@@ -75,12 +75,15 @@ f8E4M3 = _d("f8E4M3", "float", 8, 26, ml_dtypes.float8_e4m3)
 f8E3M4 = _d("f8E3M4", "float", 8, 27, ml_dtypes.float8_e3m4)
 f8E8M0FNU = _d("f8E8M0FNU", "float", 8, 28, ml_dtypes.float8_e8m0fnu)
 f4E2M1FN = _d("f4E2M1FN", "float", 4, 29, ml_dtypes.float4_e2m1fn)
+f6E2M3FN = _d("f6E2M3FN", "float", 6, 32, ml_dtypes.float6_e2m3fn)
+f6E3M2FN = _d("f6E3M2FN", "float", 6, 33, ml_dtypes.float6_e3m2fn)
 
 DTYPES: dict[str, DType] = {
     d.name: d
     for d in (
         *(i1, i2, i4, i8, i16, i32, i64, ui2, ui4, ui8, ui16, ui32, ui64, f16, bf16, f32, f64, c64, c128),
         *(f8E5M2, f8E4M3FN, f8E4M3B11FNUZ, f8E5M2FNUZ, f8E4M3FNUZ, f8E4M3, f8E3M4, f8E8M0FNU, f4E2M1FN),
+        *(f6E2M3FN, f6E3M2FN),
     )
 }
 BY_NUMPY: dict[np.dtype, DType] = {d.numpy: d for d in DTYPES.values()}

@@ -456,7 +456,7 @@ _WHY = {
 }
 _FIX = {
     "dialect": "use ops of StableHLO and CHLO",
-    "type": "compute in another type: bool, int2 to int64, f4E2M1FN, the f8 types, f16, bf16, f32, f64, complex",
+    "type": "compute in another type: bool, int2 to int64, f4E2M1FN, the f6 and f8 types, f16, bf16, f32, f64, complex",
     "dynamic": "compile for fixed shapes",
     "newer": "update ferrule, or tell the framework to write an older StableHLO version",
 }

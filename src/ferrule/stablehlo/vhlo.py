@@ -136,14 +136,12 @@ def attribute(t: Tables, c: Cursor) -> Any:
 _PLAIN: dict[int, Any] = {0: T.i1, 2: T.bf16, 3: T.f16, 4: T.f32, 5: T.f64, 6: T.f8E4M3FN, 7: T.f8E5M2, 9: T.i64}
 _PLAIN |= dict(enumerate((T.i4, T.i8, T.i16, T.i32, T.i64, T.ui4, T.ui8, T.ui16, T.ui32, T.ui64), 10))
 _PLAIN |= {22: Token(), 27: T.f8E4M3FNUZ, 28: T.f8E5M2FNUZ, 29: T.f8E4M3B11FNUZ, 31: T.i2, 32: T.ui2, 33: "none"}
-_PLAIN |= {34: "tf32", 35: T.f8E4M3, 36: T.f8E3M4, 37: T.f4E2M1FN, 40: T.f8E8M0FNU}
+_PLAIN |= {34: "tf32", 35: T.f8E4M3, 36: T.f8E3M4, 37: T.f4E2M1FN, 38: T.f6E2M3FN, 39: T.f6E3M2FN, 40: T.f8E8M0FNU}
 _FOREIGN = {
     24: ("quantized", "a quantized type"),
     25: ("dynamic", "an unranked tensor type"),
     26: ("dynamic", "a shape witness type"),
     30: ("quantized", "a quantized type"),
-    38: ("type", "the type f6E2M3FN"),
-    39: ("type", "the type f6E3M2FN"),
     41: ("type", "a buffer type"),
 }
 

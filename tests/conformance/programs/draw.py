@@ -35,7 +35,7 @@ _LONG = (64, 67, 100, 129, 255, 300, 513, 1000)
 # Few types, so that many values have the same one: what the profile `places` draws.
 FEW_WEIGHTS = dict.fromkeys(WEIGHTS, 0.1) | {"f32": 30, "i32": 10, "i1": 3, "f64": 3}
 # What only the profile `odd` draws.
-ODD_WEIGHTS = {"f4E2M1FN": 3, "f8E8M0FNU": 1}
+ODD_WEIGHTS = {"f4E2M1FN": 3, "f6E2M3FN": 1, "f6E3M2FN": 1, "f8E8M0FNU": 1}
 # The most elements of a value and the most multiplications of an op: plain programs are for the reference interpreter,
 # which does a third of a million steps per second; large ones reach threads, tiles and library calls.
 LIMITS = ((2048, 20_000), (60_000, 4_000_000))
