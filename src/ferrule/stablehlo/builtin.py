@@ -181,8 +181,10 @@ def type_(t: Tables, c: Cursor) -> Any:
 
 
 _FLOATS = {3: bf16, 4: f16, 5: f32, 6: f64}
-_TINY = ("f8E5M2", "f8E4M3", "f8E4M3FN", "f8E5M2FNUZ", "f8E4M3FNUZ", "f8E4M3B11FNUZ", "f8E3M4", "f4E2M1FN")
-_TINY += ("f6E2M3FN", "f6E3M2FN", "f8E8M0FNU")
+_TINY = (
+    *("f8E5M2", "f8E4M3", "f8E4M3FN", "f8E5M2FNUZ", "f8E4M3FNUZ", "f8E4M3B11FNUZ", "f8E3M4", "f4E2M1FN"),
+    *("f6E2M3FN", "f6E3M2FN", "f8E8M0FNU"),
+)
 _FLOATS |= {22 + i: DTYPES[name] for i, name in enumerate(_TINY)}
 _OTHERS = {7: "f80", 8: "f128", 18: "unranked tensor", 19: "vector", 20: "vector", 21: "tf32"}
 _OTHERS |= dict.fromkeys((10, 11, 16, 17), "memref")
