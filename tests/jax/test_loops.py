@@ -286,3 +286,22 @@ def test_large_states_change_places(device: jax.Device, steps: int, dtype: str) 
         return u - before + around(u) * half, u, v * half + around(v), w + 1, y + around(z), x, y
 
     agree(lambda x: lax.fori_loop(0, steps, body, (x, x + 1, x, x, x, x, x + 1)), x)
+
+
+@pytest.mark.parametrize("which", [(0,), (1,), (2,), (0, 2), (0, 1, 2)])
+@pytest.mark.parametrize("steps", [0, 1, 2, 3])
+def test_states_with_one_value(device: jax.Device, steps: int, which: tuple[int, ...]) -> None:
+    """Several states become the same value, which is not computed in the place of any; some are read after the loop."""
+
+    def turned(i, c):
+        new = jnp.flip(c[2]) * 2 + 1
+        return new, new, new
+
+    def nested(i, c):
+        new = lax.fori_loop(0, i + 1, turned, (c[1], c[1], c[1]))[1]
+        return new, new, new
+
+    x = start((23,), "float32")
+    for body in (turned, nested):
+        agree(lambda x, n, body=body: [lax.fori_loop(0, n, body, (x, x, x))[k] + 1 for k in which], x, np.int32(steps))
+        agree(lambda x, body=body: [lax.fori_loop(0, steps, body, (x, x + 1, x))[k] for k in which], x)

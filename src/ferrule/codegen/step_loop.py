@@ -28,12 +28,13 @@ _HEAD = re.compile(r"^define void @(\S+?)\((.*?)\) nounwind(?: noinline)? \{", r
 @dataclass
 class Loop:
     """A loop's steps. `trips` is the number of iterations; negative: until the byte in slot `test` is zero after the
-    steps of `cond`."""
+    steps of `cond`. `carries` are the slots of its states, which are read after it."""
 
     trips: int
     cond: list[Step]
     test: int
     body: list[Step]
+    carries: frozenset[int]
 
 
 @dataclass
@@ -92,6 +93,7 @@ def _exchanged(loop: Loop, code: Code) -> list[Copy]:
         ends = [slot for step in found for slot in (step.dst, step.src)]
         right = [
             _may_change(step, used, code.slots)
+            and step.src not in loop.carries  # two carries with one value: after the loop, both places have it
             and ends.count(step.dst) == ends.count(step.src) == 1
             and _written_first(step.src, [*loop.cond, *loop.body[: len(loop.body) - len(found)]], code) is True
             for step in found

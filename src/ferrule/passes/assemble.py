@@ -85,20 +85,21 @@ class _Assembler:
         trips = op.attrs.get("trips", -1)
         if trips < 0:
             self.work.endless = self.work.unknown = True
-            return self.native(While(self.block(cond), self.slot(cond.results[0]), self.block(body)))
+            return self.native(While(self.block(cond), self.slot(cond.results[0]), self.block(body)), op)
         self.program.blocks.append([])  # the condition
         number = len(self.program.blocks) - 1
         flops, nbytes = self.work.flops, self.work.nbytes
-        step = self.native(While(number, self.slot(cond.results[0]), self.block(body), trips))
+        step = self.native(While(number, self.slot(cond.results[0]), self.block(body), trips), op)
         self.work.flops += (trips - 1) * (self.work.flops - flops)
         self.work.nbytes += (trips - 1) * (self.work.nbytes - nbytes)
         self.work.serial &= trips < SHORT_LOOP
         return step
 
-    def native(self, step: While) -> Step:
+    def native(self, step: While, op: Op) -> Step:
         """The loop as one function, where its steps are small kernels."""
         cond, body = (self.program.blocks[number] for number in (step.cond, step.body))
-        loop = step_loop.Loop(step.trips, list(cond), step.predicate, list(body))
+        carries = frozenset(self.plan.slot_of[r] for r in op.results if r in self.plan.slot_of)
+        loop = step_loop.Loop(step.trips, list(cond), step.predicate, list(body), carries)
         blocks = {**dict(enumerate(self.program.blocks)), **self.inside}
         code = step_loop.Code(self.texts, blocks, self.plan.slots, self.loops)
         if self.machine.grouped or not step_loop.qualifies(loop, code):
