@@ -50,7 +50,19 @@ def softmax_gradient(x):
     return jax.grad(lambda y: (jax.nn.softmax(y, axis=-1) * jnp.cos(x)).sum())(x)
 
 
+def rotated(x):
+    """Exponentials kept in the result would be read where they are overwritten already."""
+    y, half = jax.nn.softmax(x, axis=-1), x.shape[-1] // 2
+    return y + jnp.concatenate([-y[..., half:], y[..., :half]], -1) * 0.5
+
+
+def flipped(x):
+    y = jnp.exp(x - x.max(-1, keepdims=True))
+    return jnp.where(y[..., ::-1] > 0.5, y, 0) / y.sum(-1, keepdims=True)
+
+
 FUNCTIONS = [softmax, softmax_gradient, layer_norm, rms_norm, log_softmax, with_residual, costly, two_results]
+FUNCTIONS += [rotated, flipped]
 
 
 def agree(function, x: np.ndarray, tolerance: float) -> None:

@@ -42,7 +42,8 @@ def plan(block: Block) -> bool:
 def _kept(block: Block) -> tuple[Value, Op] | None:
     """A value that is costly, summed up, and read again: from its reduction on it waits in the result's memory.
 
-    That memory must be nobody else's: of an operand that a reduction reads it is not (passes/allocate.py).
+    That memory must be nobody else's: of an operand that a reduction reads it is not (passes/allocate.py). And each
+    element must be read only where it is overwritten.
     """
     if len(block.results) != 1:
         return None
@@ -59,9 +60,26 @@ def _kept(block: Block) -> tuple[Value, Op] | None:
         converted = [user for user in readers if user.name == "convert"]  # narrow floats are added up as f32
         readers += [user for user in block.ops if any(c.result in user.operands for c in converted)]
         summed = [user for user in readers if user.name == "reduce"]
-        if len(summed) == 1 and len(readers) > len(summed) + len(converted):
+        again = len(readers) > len(summed) + len(converted)
+        if len(summed) == 1 and again and _read_in_place(block, op.result):
             return op.result, summed[0]
     return None
+
+
+def _read_in_place(block: Block, value: Value) -> bool:
+    """Do the results, apart from what they have of reductions, need each element of the value for the same one only?"""
+    needed, own = set(block.results), set(block.results)
+    for op in reversed(block.ops):
+        if op.name == "reduce" or needed.isdisjoint(op.results):
+            continue
+        at_own = OPS[op.name].elementwise and not own.isdisjoint(op.results)
+        for v in [*op.operands, *(free for region in op.regions for free in region.free())]:
+            needed.add(v)
+            if at_own and v.shape == op.results[0].shape:
+                own.add(v)
+            elif v is value or (v.op is not None and _reads(v.op, value, through=False)):
+                return False
+    return True
 
 
 def _after_reductions(block: Block) -> list[Op]:
@@ -70,13 +88,14 @@ def _after_reductions(block: Block) -> list[Op]:
     return [op for op in block.ops if op.name != "reduce" and any(v.shape == shape for v in op.results)]
 
 
-def _reads(op: Op, value: Value) -> bool:
-    stack, seen = list(op.operands), set[Value]()
+def _reads(op: Op, value: Value, through: bool = True) -> bool:
+    """Does the op need the value, directly or not? Without `through`: other than by reductions."""
+    stack, seen = list(op.operands) if through or op.name != "reduce" else [], set[Value]()
     while stack:
         v = stack.pop()
         if v is value:
             return True
-        if v not in seen and v.op is not None:
+        if v not in seen and v.op is not None and (through or v.op.name != "reduce"):
             seen.add(v)
             stack += v.op.operands
     return False
