@@ -154,6 +154,8 @@ def type_(t: Tables, c: Cursor) -> Any:
     if code == 20:
         shape = c.signed_list("dimensions")
         dtype = t.read_type(c)
+        if dtype == "tf32":  # a precision of products elsewhere
+            raise Foreign("type", "the type tf32")
         if not isinstance(dtype, T.DType):
             malformed(at, f"{dtype} is not an element type")
         return t.tensor(shape, dtype, at)
