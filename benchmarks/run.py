@@ -38,7 +38,7 @@ def words(text: str) -> list[str]:
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", type=words, default=[], help="areas or parts of names, comma separated")
+    parser.add_argument("--only", type=words, default=[], help="areas or parts of names, by commas without blanks")
     parser.add_argument("--against", type=words, default=[e for e in TITLES if e != "ferrule"], help="engines")
     parser.add_argument("--quick", action="store_true", help="fewer and shorter rounds")
     parser.add_argument("--no-check", action="store_true", help="do not compare results with a reference")

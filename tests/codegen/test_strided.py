@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 from fused import Graph, Linked, case, check, evaluate, sample
 
 from ferrule.codegen.kernel import emit_kernel
-from ferrule.ir import Tensor
+from ferrule.ir import Tensor, Value
 from ferrule.ir.types import DTYPES
 from ferrule.targets.cpu import host
 
@@ -51,11 +52,11 @@ def test_columns() -> None:
     )
 
 
-def repeated_behind_others(times: int, joined: int):  # type: ignore[no-untyped-def]
+def repeated_behind_others(times: int, joined: int) -> Callable[[Graph, Value, Value], Value]:
     """Every element several times, added to itself moved behind another array: a vector of every `times`-th element
     reads the repeated array from a place that begins before it where the two meet."""
 
-    def build(g, x, y):  # type: ignore[no-untyped-def]
+    def build(g: Graph, x: Value, y: Value) -> Value:
         size = x.shape[0] * times
         wide = g("broadcast_in_dim", x, broadcast_dimensions=(0,), result=Tensor((x.shape[0], times), x.dtype))
         flat = g("reshape", wide, result=Tensor((size,), x.dtype))

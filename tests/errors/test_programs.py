@@ -109,6 +109,13 @@ def test_unsupported_dtype(client: Client, refused: Refused) -> None:
         client.compile(same.encode())
 
 
+def test_unsupported_type_inside(client: Client, refused: Refused) -> None:
+    ops = "%1 = stablehlo.custom_call @CreateBuffer() : () -> memref<4xf32>" + LINE
+    ops += "\n  %0 = stablehlo.custom_call @Unpin(%1) : (memref<4xf32>) -> tensor<4xf32>"
+    with refused("UNIMPLEMENTED", "a buffer type", "where: model.py:12:3", "why:", "fix: compute in another type"):
+        client.compile(ADD.format(ops).encode())
+
+
 def test_open_shape(client: Client, refused: Refused) -> None:
     with refused("UNIMPLEMENTED", "where:", "tensor<?xf32>", "fix: compile for fixed shapes"):
         client.compile(GOOD.replace("4xf32", "?xf32").encode())

@@ -184,7 +184,7 @@ class _Fuser:
                 else:
                     found |= known
         size = result.type.size
-        return frozenset([v for v in found if 2 * v.type.size >= size])  # type: ignore[union-attr]
+        return frozenset([v for v in found if 2 * _size(v) >= size])
 
     def _decide(self, op: Op) -> None:
         if op.name in BOUNDARY:
