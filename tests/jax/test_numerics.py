@@ -36,6 +36,23 @@ def test_long_sums(name: str, dtype: type) -> None:
     assert np.max(np.abs(got - want) / np.abs(want)) < 5e-7
 
 
+@pytest.mark.parametrize(
+    "shape, axes, limit",
+    [
+        ((64, 50257), 1, 1.6e-7),
+        ((96, 1 << 16), 1, 1.6e-7),
+        ((4096, 1024), 0, 1.25e-7),
+        ((512, 80, 128), (0, 2), 1.8e-7),
+    ],
+)
+def test_sums_of_either_sign(shape: tuple[int, ...], axes: int | tuple[int, ...], limit: float) -> None:
+    """Their errors do not grow with the number of elements either, as against the root of that number."""
+    x = np.random.default_rng(0).standard_normal(shape, np.float32)
+    want = x.astype(np.float64).sum(axes)
+    got = np.asarray(jax.jit(lambda x: x.sum(axes))(jax.device_put(x, jax.devices("ferrule")[0])))
+    assert np.sqrt(np.mean((got - want) ** 2) / (x.size / want.size)) < limit
+
+
 @pytest.mark.usefixtures("device")
 @pytest.mark.parametrize("dtype", [np.complex64, np.complex128])
 @pytest.mark.parametrize("name", ["sinh", "cosh"])

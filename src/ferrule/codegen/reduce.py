@@ -31,8 +31,9 @@ from ferrule.ops.bodies import monoid
 
 # A vector reduction keeps this many registers of each operand's accumulators, to hide the latency of the body.
 UNROLL = 4
-# One long run of float additions loses digits: so many are added up before their sum joins a total.
-RUN = 16
+# One long run of float additions loses digits: so many are added up before their sum joins a total. Sums in vectors
+# have runs in each lane; theirs are longer, as fewer of them are joined.
+RUN, LANES_RUN = 8, 16
 # From this many elements on, lanes along the reduced dimension pay for their combination at the end.
 LANES_FROM = 8
 
@@ -160,10 +161,11 @@ class Fold:
         count: int,
         carried: list[Lanes],
         step: Callable[[Index, list[Lanes]], Sequence[Lanes]],
+        most: int = RUN,
     ) -> list[Lanes]:
         """A loop over `count` elements; sums of many floats are added up in runs, and the runs' sums in runs."""
         adds = monoid(self.body) == "add" and (self.dtypes[0].is_float or self.dtypes[0].is_complex)
-        if count <= 2 * RUN or not adds:
+        if count <= most or not adds:
             return em.loop(count, carried, step, self.carried)
         zero = [em.s.const(d, 0.0 if d.is_complex else -0.0) for d in self.carried]
 
@@ -173,11 +175,11 @@ class Fold:
 
             return self.combine(em, c, em.loop(length, zero, one, self.carried))
 
-        runs, rest = divmod(count, RUN)
-        total = self.in_runs(em, runs, carried, lambda i, c: run(em.ix.mul(i, RUN), RUN, c))
+        runs, rest = divmod(count, most)
+        total = self.in_runs(em, runs, carried, lambda i, c: run(em.ix.mul(i, most), most, c), most)
         if rest:
             with em.scope():
-                total = list(run(em.ix.number(runs * RUN), rest, total))
+                total = list(run(em.ix.number(runs * most), rest, total))
         return total
 
     def along_lanes(self, index: Key) -> list[Lanes]:
@@ -198,6 +200,14 @@ class Fold:
         part = inner // (count * width) * width
         ahead = fetch_ahead.distance(list(em.family.pointers)) if count == 1 else 0
 
+        def along(first: int, past: int, total: list[Lanes], step: Callable[[V, list[V]], list[V]]) -> list[Lanes]:
+            """The vectors from element `first` on; `step` takes the one at an element."""
+
+            def vector(i: Index, c: list[Lanes]) -> list[Lanes]:
+                return rebuild(step(wide.ix.add(wide.ix.mul(i, width), first).base, _flat(c)))
+
+            return self.in_runs(wide, (past - first) // width, total, vector, LANES_RUN)
+
         def vectors(at: list[Component], carried: list[Lanes]) -> list[Lanes]:
             def step(count: int, i: V, flat: list[V]) -> list[V]:
                 with (
@@ -214,9 +224,9 @@ class Fold:
             full, done, total = inner - inner % width, 0, carried
             if count > 1:
                 done = count * part
-                total = rebuild(b.loop(i64(0), i64(part), width, _flat(total), partial(step, count)))
+                total = along(0, part, total, partial(step, count))
             if full > done:
-                total = rebuild(b.loop(i64(done), i64(full), width, _flat(total), partial(step, 1)))
+                total = along(done, full, total, partial(step, 1))
             if full == inner:
                 return total
             with em.scope():
@@ -231,7 +241,7 @@ class Fold:
         def level(depth: int, at: list[Component], carried: list[Lanes]) -> Sequence[Lanes]:
             if depth == len(sizes) - 1:
                 return vectors(at, carried)
-            return wide.loop(sizes[depth], carried, lambda i, c: level(depth + 1, [*at, i], c), self.carried)
+            return self.in_runs(wide, sizes[depth], carried, lambda i, c: level(depth + 1, [*at, i], c))
 
         total = self.halve(width, list(level(0, [], begin)), start.order)
         if not start.is_init:
