@@ -11,6 +11,8 @@ _REGISTERS = (512, 256, 128)
 
 
 class Avx512(FusedDialect):
+    register_bits = _REGISTERS[0]
+
     def choose(self, x: Num, y: Num, larger: bool) -> Num:
         if x.lanes * x.bits < _REGISTERS[0]:
             return super().choose(x, y, larger)
@@ -29,7 +31,7 @@ class Avx512(FusedDialect):
         # NaN at zero and infinity, where the estimate is the answer.
         return error.is_nan().where(y, (y * error).fma(error.fma(0.375, 0.5), y))
 
-    def binary_parts(self, x: Num) -> tuple[Num, Num] | None:
+    def binary_parts(self, x: Num) -> tuple[Num, Num]:
         k = instruction("llvm.x86.avx512.mask.getexp", x, rounding=True)
         # Of the fraction between ¾ and 1½; the sign is left out for -0, and otherwise gives NaN.
         m = instruction("llvm.x86.avx512.mask.getmant", x, choice=0b1111, rounding=True)

@@ -23,6 +23,8 @@ class Dialect:
     wide_integers = True
     # Are 64-bit divisions so slow that values known to be small are divided in 32 bits?
     narrow_division = False
+    # Bits of a register of lanes, or of two of them.
+    register_bits = 256
     # Is there arithmetic on f64? Without, the device's own functions replace formulas that need it.
     has_f64 = True
 
@@ -59,12 +61,15 @@ class Dialect:
         """1 / √x of an f32 through f64: right to half an ulp."""
         return (1.0 / x.f64().intrinsic("sqrt")).f32()
 
-    def binary_parts(self, x: Num) -> tuple[Num, Num] | None:
-        """(k, m) with x = 2ᵏ m and ¾ ≤ m < 1½ as floats; (-inf, 1) of 0, (inf, 1) of inf, NaN of NaN and below 0.
+    def binary_parts(self, x: Num) -> tuple[Num, Num]:
+        """(k, m) with x = 2ᵏ m and ¾ ≤ m < 1½ of an f32, k as f32: -inf of 0, inf of inf, NaN of NaN and below 0.
 
-        None where that takes more than an instruction or two.
+        With these k the m is a finite number.
         """
-        return None
+        from ferrule.codegen.math_parts import all_parts, any_odd, branch, normal_parts
+
+        k, m = branch(x.b, any_odd(x), lambda: all_parts(x), lambda: normal_parts(x.raw()))
+        return k, m
 
     def quotient(self, x: Num, y: Num) -> Num:
         """x / y of f64 to 2⁻⁴⁰, for a y that neither is denormal nor has a denormal inverse."""

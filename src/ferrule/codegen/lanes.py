@@ -218,6 +218,13 @@ class Num:
     def f32(self) -> Num:
         return self.cast("fptrunc" if self.is_float else "sitofp", "float")
 
+    def half(self, which: int) -> Num:
+        """The first or the second half of the lanes."""
+        count = self.lanes // 2
+        picks = ", ".join(f"i32 {which * count + i}" for i in range(count))
+        text = f"shufflevector {self.v}, {self.v.type} poison, <{count} x i32> <{picks}>"
+        return Num(self.b, self.b.emit(vector(self.base, count), text))
+
     def int(self) -> Num:
         """To an integer of the same width, toward zero; the value must fit."""
         return self.cast("fptosi", f"i{self.bits}")

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from ferrule.codegen import math_wide as wide
 from ferrule.codegen.lanes import Num
 from ferrule.codegen.libm import call_libm
+from ferrule.codegen.math_parts import any_above, branch
 from ferrule.codegen.math_special import bessel_i1e, digamma, lgamma
 from ferrule.codegen.math_wide import any_lane, limit, power_of_two
 
@@ -51,7 +52,6 @@ _ERF_INV_TAIL = (
     *(2.1590334369276487, -0.39402780163364387, 0.029692233123569944, 0.003506235384350484),
     *(-0.001101864489259703, 0.00010777797939675773, -3.971588492636873e-06),
 )
-_SMALLEST_NORMAL = 1.1754943508222875e-38
 # Above this the reduction by two parts of π loses accuracy; the C library does the rest.
 _ANGLE_LIMIT = 1e6
 Formula = Callable[..., Num]
@@ -88,22 +88,12 @@ def expm1(x: Num) -> Num:
 
 
 def log(x: Num) -> Num:
-    parts = x.b.dialect.binary_parts(x)
-    if parts is not None:
-        e, m = parts  # the exponent of 0 is -inf and so on, so that these need nothing more
-        return _log_sum(e, m - 1.0)
-    tiny = x < _SMALLEST_NORMAL
-    bits = tiny.where(x * 8388608.0, x).raw()
-    k = (bits - 0x3F400000) >> 23
-    f = (bits - (k << 23)).as_float() - 1.0
-    k = k - tiny.where(23, 0, k)
-    return wide.log_specials(x, _log_sum(k.f32(), f))
-
-
-def _log_sum(e: Num, f: Num) -> Num:
-    """e ln 2 + log(1 + f)."""
-    tail = e.fma(_LN2_LOW, (f * (f * f)) * f.poly(_LOG))
-    return e.fma(_LN2_HIGH, f + (f * -0.5).fma(f, tail))
+    """k ln 2 + log m: an infinite k, and NaN, are the result."""
+    k, m = x.b.dialect.binary_parts(x)
+    f = m - 1.0
+    cube = f * (f * f)
+    tail = k.fma(_LN2_LOW, cube * f.poly(_LOG))
+    return k.fma(_LN2_HIGH, f + (f * -0.5).fma(f, tail))
 
 
 def log1p(x: Num) -> Num:
@@ -271,13 +261,19 @@ def erf_inv(x: Num) -> Num:
 
 
 def power(x: Num, y: Num) -> Num:
-    base, exponent = abs(x).f64(), y.f64()
+    # The logarithm has 2⁻⁴⁰ relative accuracy; the product's error stays below 2⁻³².
+    # 2^-160 rounds to 0 and 2^140 to infinity.
+    result = wide.exp2(limit(y.f64() * wide.log2(abs(x)), -160.0, 140.0)).f32()
+    # Unsigned, the bits of a NaN and of negative numbers are above infinity's; the result so far is never negative.
+    odd = any_above(x.raw().intrinsic("umax", result.raw()), 0x7F800000)
+    return branch(x.b, odd, lambda: [_odd_power(x, y, result)], lambda: [result])[0]
+
+
+def _odd_power(x: Num, y: Num, result: Num) -> Num:
+    """xʸ where x may be negative or something NaN; `result` is |x|ʸ."""
     exponent_is_whole = y.rint().eq(y)
     half = y * 0.5
     odd = exponent_is_whole & half.rint().ne(half)
-    # The logarithm has 2⁻⁴⁰ relative accuracy; the product's error stays below 2⁻³².
-    # 2^-160 rounds to 0 and 2^140 to infinity.
-    result = wide.exp2(limit(exponent * wide.log2(base), -160.0, 140.0)).f32()
     negative = x.raw() < 0
     result = (negative & odd).where(-result, result)
     finite = abs(x) < float("inf")

@@ -93,17 +93,16 @@ def log_near_one(f: Num) -> Num:
 
 def log(x: Num) -> Num:
     """log x for positive normal x."""
-    k, m = x.b.dialect.binary_parts(x) or log_parts(x)
+    k, m = log_parts(x)
     return k.fma(LN2, log_near_one(m - 1.0))
 
 
 def log2(x: Num) -> Num:
-    """log₂ x for an f32 in f64, also 0, infinity and NaN."""
-    parts = x.b.dialect.binary_parts(x)
-    k, m = parts or log_parts(x)
-    s = x.b.dialect.quotient(m - 1.0, m + 1.0)
-    result = s.fma((s * s).poly((2 * LOG2_E, *(c * LOG2_E for c in _LOG))), k)
-    return result if parts else log_specials(x, result)
+    """log₂ x of an f32, in f64; also of 0, infinity and NaN."""
+    k, m = x.b.dialect.binary_parts(x)
+    f = (m - 1.0).f64()
+    s = x.b.dialect.quotient(f, f + 2.0)
+    return s.fma((s * s).poly((2 * LOG2_E, *(c * LOG2_E for c in _LOG))), k.f64())
 
 
 def exp2(x: Num) -> Num:

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from ferrule.codegen.dialect import GroupDialect
 from ferrule.codegen.lanes import Num, bits_of, split
 from ferrule.codegen.llvm import Builder, V, vector
+from ferrule.codegen.math_parts import all_parts
 from ferrule.stablehlo.worker import python_executable
 from ferrule.targets.machine import Machine
 
@@ -54,6 +55,9 @@ class SpirV(GroupDialect):
 
     def function(self, name: str, *xs: Num) -> Num:
         return Num(xs[0].b, _builtin(xs[0].b, xs[0].v.type, name, *(x.v for x in xs)))
+
+    def binary_parts(self, x: Num) -> tuple[Num, Num]:
+        return all_parts(x)  # work-items of a group would go both ways
 
     def entry(self, symbol: str, pointers: int, group: int) -> tuple[str, str]:
         return f"define spir_kernel void @{symbol}", f"nounwind !reqd_work_group_size !{{i32 {group}, i32 1, i32 1}}"
