@@ -155,6 +155,16 @@ def test_complex(d: DType) -> None:
     same(compile_op(op, 8)(x.real, x.imag), x, d)
 
 
+@pytest.mark.parametrize("d", COMPLEX, ids=str)
+@pytest.mark.parametrize("y", [complex(np.nan, 0), complex(0, np.nan), complex(np.nan, np.nan), complex(1, np.nan)])
+def test_complex_division_by_nan(d: DType, y: complex) -> None:
+    numbers = [0, 1, 1j, 2 - 3j, complex(np.inf, 1), complex(-1, np.inf), complex(1, np.nan)]
+    x = np.resize(numbers, 64).astype(d.numpy)
+    for width in WIDTHS:
+        got = compile_op(op_of("divide", [d, d], d), width)(x, np.full_like(x, y))
+        assert (np.isnan(got.real) & np.isnan(got.imag)).all(), got
+
+
 @pytest.mark.parametrize("d", [*DTYPES.values()], ids=str)
 def test_compare(d: DType) -> None:
     x, y = pairs(d)

@@ -69,7 +69,7 @@ def divide(a: Z, b: Z) -> Z:
     (x, y), (u, w) = a, b
     real_larger = abs(u) >= abs(w)
     large, small = real_larger.where(u, w), real_larger.where(w, u)
-    zero = large.eq(0.0)
+    zero = (abs(u) + abs(w)).eq(0.0)  # of both: beside NaN, which is never the larger, a zero would hide it
     ratio = zero.where(0.0, small / large)
     scale = zero.where(abs(large), large + small * ratio)
     # (x + iy) / (u + iw): with the parts of the divisor exchanged, so are those of the dividend (up to sign).
