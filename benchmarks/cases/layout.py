@@ -14,10 +14,10 @@ def heads(x):
     return x.transpose(0, 2, 1, 3)
 
 
-def pixels(x):
+def pixels(x, dtype=jnp.float32):
     """Images of bytes as a network wants them: normalized, channels first."""
     mean, deviation = (np.array(v, np.float32) for v in ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)))
-    return ((x.astype(jnp.float32) / 255 - mean) / deviation).transpose(0, 3, 1, 2)
+    return ((x.astype(dtype) / 255 - mean) / deviation).transpose(0, 3, 1, 2)
 
 
 def pixels_torch(x):
@@ -86,6 +86,7 @@ def cases() -> list[Case]:
             pixels,
             lambda: (integers(256, 16, 224, 224, 3, dtype=np.uint8),),
             torch=pixels_torch,
+            exact=lambda x: pixels(x, jnp.float64),
             bytes=5 * 16 * 224 * 224 * 3,
         ),
         Case(

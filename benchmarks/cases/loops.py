@@ -64,7 +64,7 @@ def branches(x):
 
 def stacked(x):
     def body(c, _):
-        c = c * 0.999 + 0.01
+        c = c * np.float32(0.999) + np.float32(0.01)  # the reference's as well: small differences grow
         return c, c * 2
 
     return jax.lax.scan(body, x, None, length=SOME)

@@ -30,6 +30,7 @@ class Case:
     donate: tuple[int, ...] = ()  # arguments that are updated in place; the first results are their next values
     tolerance: float = 1e-4  # of the largest magnitude in the reference; 0: exactly equal
     outliers: float = 0.0  # share of a result's elements that may be worse: rounding decides a relu near zero otherwise
+    exact: Callable[..., Any] | None = None  # for the reference, where the function itself names a narrow type
     reference: str = "f64"  # or "f32": the same types, on XLA (random numbers depend on the type)
     torch_check: str = "values"  # or "moments": mean and deviation, for random numbers
     keep_unused: bool = False

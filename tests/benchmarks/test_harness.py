@@ -51,6 +51,15 @@ def test_two_engines_take_turns(engines, tmp_path):
         assert len(figure.rounds) == plan.rounds
 
 
+@pytest.mark.parametrize("key", ["random/normal, 1 M", "random/dropout", "layout/normalized bytes"])
+def test_reference_is_wide(engines, tmp_path, key):
+    """Of functions that name f32 themselves, too: errors are those of the engines, not the reference's own."""
+    engines["reference"].ask(60, "reference", case(key).key, str(tmp_path))
+    assert np.load(tmp_path / "0.npy").dtype == np.float64
+    engines["ferrule"].ask(60, "prepare", case(key).key)
+    assert 1e-9 < engines["ferrule"].ask(60, "check", case(key).key, str(tmp_path)) < 1.2e-7
+
+
 def test_wrong_result(engines, tmp_path):
     """What the reference computed is changed by one in one place."""
     engine, tiny = engines["xla"], case("dispatch/x + 1")
