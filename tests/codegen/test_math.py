@@ -356,3 +356,27 @@ def test_angles_at_their_limits(name: str) -> None:
     x = np.resize(x, len(x) // 16 * 16)
     reference, _, _ = UNARY[name]
     assert worst(name, types.f32, reference, 16, x) <= 0.56
+
+
+@pytest.mark.parametrize("dialect", [HOST, FUSED, dialect_of(host())], ids=["plain", "fused", "own"])
+@pytest.mark.parametrize("width", [1, 8, 16, 32])
+@pytest.mark.parametrize(("name", "limit"), [("log", 0.76), ("power", 0.51), ("erf_inv", 0.53)])
+def test_one_rare_lane(name: str, limit: float, width: int, dialect: Dialect) -> None:
+    """Vectors of ordinary numbers, and the same with one number that sends all lanes the long way."""
+    x = np.exp(rng.uniform(-87, 88, 1 << 12)).astype("f")
+    rare = [0, -0.0, 1e-45, -1, np.inf, -np.inf, np.nan, 1e-38]
+    others = (rng.uniform(-1, 1, 1 << 12).astype("f"),) if name == "power" else ()
+    reference = {"power": np.power, "log": np.log, "erf_inv": special.erfinv}[name]
+    if name == "erf_inv":
+        x = rng.uniform(-0.996, 0.996, 1 << 12).astype("f")
+        rare = [1, -1, np.nextafter(np.float32(1), np.float32(0)), -0.998, 0.99662, 2, -np.inf, np.nan]
+    call = compile_op(op_of(name, [types.f32] * (1 + len(others)), types.f32), width, dialect=dialect)
+    mixed = x.copy()
+    mixed[:: width + 1] = np.resize(np.array(rare, "f"), len(mixed[:: width + 1]))
+    for a in (x, mixed):
+        with np.errstate(all="ignore"):
+            want = reference(a.astype(np.float64), *(o.astype(np.float64) for o in others))
+        assert ulps(call(a, *others), want, types.f32).max() <= limit
+    kept = np.ones(len(x), bool)
+    kept[:: width + 1] = False
+    assert np.array_equal(call(x, *others)[kept], call(mixed, *others)[kept])
