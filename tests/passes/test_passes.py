@@ -346,3 +346,22 @@ def test_a_dear_value_that_stays_in_a_near_cache_is_computed_once(size, times):
     fused = fuse(simplify(graph(function, *args)), host())
     assert [op.name for op in fused.walk()].count("tanh") == times
     assert sum(op.name == "fusion" and bool(op.results[0].shape) for op in fused.ops) == 2
+
+
+def test_dimensions_for_a_library_are_views():
+    """A line that gets dimensions of size one for a convolution is not copied; one that is repeated is."""
+    x, w = normal(4096), normal(32, seed=1)
+
+    def repeated(x, w):
+        rows = jnp.broadcast_to(x[None, None], (3, 1, 4096))
+        return jax.lax.conv_general_dilated(rows, w[None, None], (1,), "SAME")
+
+    found = []
+    for f in (jnp.convolve, repeated):
+        block = fuse(expand(simplify(match(simplify(graph(f, x, w)), host())), host()), host())
+        (call,) = [op for op in block.ops if op.name == "library"]
+        found.append(call.operands[0].op.name)
+        want = evaluate_block(graph(f, x, w), [x, w])
+        for g, v in zip(evaluate_block(expand(graph(f, x, w)), [x, w]), want, strict=True):
+            np.testing.assert_array_equal(g, v)
+    assert found == ["reshape", "fusion"]

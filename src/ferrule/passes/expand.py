@@ -44,7 +44,8 @@ def expand(block: Block, machine: Machine | None = None, ours: bool = False) -> 
     selected: set[Value] = set()
     if machine is not None and not machine.grouped and block.holds("concatenate", "pad"):
         selected = {v for op in _selected(block) for v in op.results}
-    return rewrite(block, lambda out, op, operands: _rule(out, op, operands, machine, selected), ours=ours)
+    called = _for_libraries(block) if block.holds("library") else set[Value]()
+    return rewrite(block, lambda out, op, operands: _rule(out, op, operands, machine, selected, called), ours=ours)
 
 
 def _selected(block: Block) -> Iterator[Op]:
@@ -103,11 +104,15 @@ def _cost(value: Value, users: dict[Value, list[Op]]) -> float:
 
 
 def _rule(
-    out: Block, op: Op, operands: list[Value], machine: Machine | None, selected: set[Value]
+    out: Block, op: Op, operands: list[Value], machine: Machine | None, selected: set[Value], called: set[Value]
 ) -> Sequence[Value] | None:
     if op.results and op.results[0] in selected:
         return None
     match op.name:
+        case "broadcast_in_dim":  # a library reads memory, where this is a reshape
+            if op.result not in called or not _same_memory(op):
+                return None
+            return out.add("reshape", operands, [op.result.type], {}, (), op.loc).results
         case "concatenate":
             short = machine is not None and not machine.grouped and _short_rows(op)
             return None if short else _concatenate(out, op, operands)
@@ -128,6 +133,22 @@ def _starts(out: Block, at: Sequence[int], op: Op) -> list[Value]:
 
 def _write(out: Block, whole: Value, part: Value, at: Sequence[int], op: Op) -> Value:
     return out.add("dynamic_update_slice", [whole, part, *_starts(out, at, op)], whole.type, {}, (), op.loc).result
+
+
+def _same_memory(op: Op) -> bool:
+    """Does the array only get dimensions of size one?"""
+    before, after = ([n for n in v.shape if n != 1] for v in (op.operands[0], op.result))
+    dims = list(op.attrs["broadcast_dimensions"])
+    return before == after and dims == sorted(dims)
+
+
+def _for_libraries(block: Block) -> set[Value]:
+    """Arrays that only library calls read."""
+    read, others = set[Value](), set(block.results)
+    for op in block.walk():
+        (read if op.name == "library" else others).update(op.operands)
+        others.update(v for region in op.regions for v in region.results)
+    return read - others
 
 
 def _short_rows(op: Op) -> bool:
