@@ -35,11 +35,16 @@ _ERF = (
     *(0.12837916612625122, 0.6366195678710938, 0.10277630388736725, -0.019147822633385658, -0.00016950468125287443),
     *(0.0016756778350099921, -0.000637365214060992, 0.00011886226275237277, -9.388139005750418e-06),
 )
-# (1 + 2x) exp(x²) erfc(x) as a polynomial of t = (x - 2)/(x + 2), 0 ≤ x ≤ 10.5
+# erf(x)/x as a polynomial of x², |x| ≤ ½; the first coefficient in two parts
+_ERF_NEAR = (
+    *(1.1283791648618584, -0.3761259787875844, 0.11282578414986566, -0.026739754864964865),
+    0.004679859789792183,
+)
+_ERF_NEAR_LOW = 5.8340252e-08
+# (x + 2) exp(x²) erfc(x) as a polynomial of 1/(x + 2) - 0.2, ½ ≤ x ≤ 10.3
 _ERFC = (
-    *(1.2769783818405878, -0.0927638284932299, -0.16603043427388275, 0.1640513510410239, -0.05421921634710959),
-    *(-0.008034569311060172, 0.008716307102994534, 0.0012713945446607047, -0.0014332320214934502),
-    *(-0.00044283239646013424, 0.00016705088930308237, 0.00011411224171124785, 1.6770192488277447e-05),
+    *(0.8950057479995934, 2.3215037868824897, 4.048493642857321, 3.2398204102202204, -3.455813994202459),
+    *(-9.410866437626524, 5.524911160191283, 25.638250374479792, -31.220448749570394),
 )
 # erfinv(x)/x as a polynomial of w = -log(1 - x²) up to 5, and of √w above
 _ERF_INV = (
@@ -57,12 +62,13 @@ _ANGLE_LIMIT = 1e6
 Formula = Callable[..., Num]
 
 
-def _exp_parts(x: Num) -> tuple[Num, Num, Num]:
-    """(eʳ - 1, n, n as an i32) with x = n ln 2 + r."""
+def _exp_parts(x: Num, lost: Num | None = None) -> tuple[Num, Num, Num]:
+    """(eʳ - 1, n, n as an i32) with x = n ln 2 + r, or x - `lost`, which is little."""
     # Adding 1.5 · 2²³ rounds to an integer and leaves it in the low bits.
     shifted = x.fma(wide.LOG2_E, 12582912.0)
     n = shifted - 12582912.0
     r = n.fma(-_LN2_LOW, n.fma(-_LN2_HIGH, x))
+    r = r if lost is None else r - lost
     return (r * r).fma(r.poly(_EXP), r), n, shifted.raw() - 0x4B400000
 
 
@@ -243,11 +249,22 @@ def erf(x: Num) -> Num:
 
 
 def erfc(x: Num) -> Num:
-    w = x.f64()
-    size = limit(abs(w), 0.0, 10.5)
-    t = (size - 2.0) / (size + 2.0)
-    result = wide.exp(-(size * size)) * t.poly(_ERFC) / (size + size + 1.0)
-    return x.is_nan().where(x, (w < 0.0).where(2.0 - result, result).f32())
+    """1 - erf up to ½ and e^-x² times a polynomial beyond; below zero 2 less that of |x|."""
+    size = limit(abs(x), 0.0, 10.2)
+    square = size * size
+    lost = size.fma(size, -square)
+    rest = square.fma(square.poly(_ERF_NEAR[1:]), _ERF_NEAR_LOW)
+    near = (-size).fma(rest, size.fma(-_ERF_NEAR[0], 1.0))
+    tail, n, whole = _exp_parts(-square, lost)
+    # The inverse and what its rounding and the sum's have lost: the polynomial's slope is twice its value.
+    sum = size + 2.0
+    inverse = 1.0 / sum
+    low = inverse * ((-inverse).fma(sum, 1.0) - inverse * (size - (sum - 2.0)))
+    p = (inverse - 0.2 + low).poly(_ERFC)
+    factor = inverse.fma(p, low * p)
+    far = x.b.dialect.scale(factor.fma(tail, factor), n, whole)
+    result = (size < 0.5).where(near, far)
+    return x.is_nan().where(x, (x < 0.0).where(2.0 - result, result))
 
 
 def erf_inv(x: Num) -> Num:
