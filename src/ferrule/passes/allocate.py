@@ -61,8 +61,15 @@ def viewed(value: Value) -> Value:
 
 
 def _alone(op: Op, value: Value) -> bool:
-    """Does the op read the memory of this operand as nothing else?"""
-    return sum(viewed(v) is viewed(value) for v in op.operands) == 1
+    """Does an update read the memory of this operand, its target, as nothing else: neither by another operand nor, in
+    its kernel, as its indices or as what it writes?"""
+    if sum(viewed(v) is viewed(value) for v in op.operands) != 1:
+        return False
+    if op.name != "fusion":
+        return True
+    (target,) = (a for a, v in zip(op.regions[0].args, op.operands, strict=True) if viewed(v) is viewed(value))
+    inner = op.regions[0].ops
+    return sum(v is target for o in inner for v in (*o.operands, *(v for r in o.regions for v in r.free()))) == 1
 
 
 class _Allocator:
@@ -204,7 +211,7 @@ class _Allocator:
             return viewed(op.operands[0]) is not owner
         reads = [i for i, v in enumerate(op.operands) if viewed(v) is owner]
         if op.attrs.get("update"):
-            return reads == [value.index]
+            return reads == [value.index] and _alone(op, op.operands[value.index])
         return op.name == "fusion" and all(reads_own_element(op, i, value.index) for i in reads)
 
     def _op(self, block: Block, op: Op) -> None:
