@@ -1,6 +1,6 @@
 """Formulas for f32 lanes: in f32 where that is accurate, else through the f64 cores of `math_wide`.
 
-Each is right to 1 or 2 ulp over the whole range, with denormal results; docs/numerics.md has the measured numbers.
+Each is right to 1 to 3 ulp over the whole range, with denormal results; docs/numerics.md has the measured numbers.
 The coefficients are minimax fits (Remez exchange in 60-digit arithmetic).
 """
 
