@@ -51,7 +51,7 @@ def _infer_bitcast(op: Op) -> Sequence[Type]:
 
 def _to_bits(x: np.ndarray, d: DType) -> np.ndarray:
     """One more dimension: the bits of each value, lowest first."""
-    raw = np.ascontiguousarray(x)[..., None].view(np.uint8)
+    raw = np.ascontiguousarray(x).reshape(x.shape)[..., None].view(np.uint8)  # a scalar comes back with one dimension
     return np.unpackbits(raw, axis=-1, bitorder="little")[..., : _width(d)]
 
 
@@ -225,9 +225,10 @@ def _bitcast_samples(name: str) -> Iterable[Sample]:
     for a in (*INTS, *UINTS, *FLOATS):
         for b in (*INTS, *UINTS, *FLOATS):
             old, new = a.bits, b.bits
-            shape = (5,) if old >= new else (5, new // old)
-            out = (5,) if old <= new else (5, old // new)
-            yield Sample(name, f"{a}-{b}", (data(a, shape, "bitcast"),), results=(Tensor(out, b),))
+            for what, rows in (("", (5,)), ("-scalar", ())):
+                shape = rows if old >= new else (*rows, new // old)
+                out = rows if old <= new else (*rows, old // new)
+                yield Sample(name, f"{a}-{b}{what}", (data(a, shape, "bitcast"),), results=(Tensor(out, b),))
 
 
 @samples("real", "imag")

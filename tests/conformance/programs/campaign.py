@@ -182,6 +182,7 @@ def _shrink(records: list[dict[str, Any]], options: argparse.Namespace) -> None:
             continue
         small, last = shrink(case, record, bench)
         path = options.save / f"seed{entry['seed']}.mlir"
+        path.parent.mkdir(parents=True, exist_ok=True)
         small.save(path, f"{last.state}: {last.detail}")
         print(f"{path.read_text()}\nrerun: python run.py --file {path}")
     bench.stop()
