@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
 from judge import judge, some
 from xla_cpu import run_xla
 
 from ferrule.ops import OPS
 from ferrule.ops.samples import Sample
+from ferrule.targets.reference import evaluate_block
 
 NAMES = sorted(name for name, op in OPS.items() if op.samples is not None and not op.internal)
 
@@ -35,3 +38,12 @@ def test_meaning(name: str) -> None:
     chosen = [s for s in some(name, 16) if not known(s)]
     for sample, found in zip(chosen, run_xla(chosen), strict=True):
         judge(sample, found, more=4 if sample.ulps or sample.spread else 1, flush=True)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_type_of_the_meaning(name: str) -> None:
+    """Of every sample, not of some: the shape and element type that the op's rule states."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        for sample in OPS[name].samples():
+            evaluate_block(sample.block(), sample.arrays, check=True)
