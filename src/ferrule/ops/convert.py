@@ -13,7 +13,7 @@ from ferrule.ir.types import DTYPES, DType, c64, c128, f32, f64, i64
 from ferrule.ops import numerics as n
 from ferrule.ops.checks import declared, expect, kinds, operands, same_type
 from ferrule.ops.definition import Run, define, element
-from ferrule.ops.samples import FLOATS, INTS, UINTS, Sample, corners, data, dtypes, pairs, samples
+from ferrule.ops.samples import FLOATS, INTS, SMALL_INTS, UINTS, Sample, corners, data, dtypes, pairs, samples
 
 if TYPE_CHECKING:
     from ferrule.codegen.emitter import Emitter, Key
@@ -222,8 +222,9 @@ def _convert_samples(name: str) -> Iterable[Sample]:
 
 @samples("bitcast_convert")
 def _bitcast_samples(name: str) -> Iterable[Sample]:
-    for a in (*INTS, *UINTS, *FLOATS):
-        for b in (*INTS, *UINTS, *FLOATS):
+    kinds = (*SMALL_INTS, *INTS, *UINTS, *FLOATS)
+    for a in kinds:
+        for b in kinds:
             old, new = a.bits, b.bits
             for what, rows in (("", (5,)), ("-scalar", ())):
                 shape = rows if old >= new else (*rows, new // old)
