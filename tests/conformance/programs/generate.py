@@ -14,6 +14,7 @@ import draw_elementwise
 import draw_index
 import draw_math
 import draw_odd
+import draw_own
 import draw_patterns
 import draw_reduce
 import draw_shape
@@ -22,22 +23,22 @@ from draw import ENTRIES, Draw, Entry, Impossible
 
 from ferrule.ir import Tensor, Value
 
-_MODULES = (draw_control, draw_elementwise, draw_index, draw_math, draw_odd, draw_patterns, draw_reduce, draw_shape)
-SINGLE = [e for e in ENTRIES if e.group not in ("pattern", "odd")]
+_MODULES = (draw_control, draw_elementwise, draw_index, draw_math, draw_odd, draw_own, draw_patterns)
+_MODULES += (draw_reduce, draw_shape)
+SINGLE = [e for e in ENTRIES if e.group not in ("pattern", "odd", "own")]
 ODD = [e for e in ENTRIES if e.group == "odd"]
 PROFILES = ("plain", "large", "odd", "places")
 WEIGHTS = {  # by profile and group: times an entry's own weight; 1 where nothing is said
     "odd": {"odd": 5.0},
     "places": {"shape": 3.0, "index": 4.0, "control": 3.0, "elementwise": 0.4, "reduction": 0.3, "pattern": 0.3}
-    | {"product": 0.1, "solver": 0.1, "sort": 0.5},
+    | {"product": 0.1, "solver": 0.1, "sort": 0.5, "own": 3.0},
 }
 
 
 def _steps(g: Draw, count: int) -> None:
     """Appends a number of random ops; deeper regions hold no more loops."""
     left_out = {"control"} if g.depth >= 2 else set()
-    if g.profile != "odd":
-        left_out.add("odd")
+    left_out |= {group for group, profile in (("odd", "odd"), ("own", "places")) if g.profile != profile}
     entries = [e for e in ENTRIES if e.group not in left_out]
     factors = WEIGHTS.get(g.profile, {})
     weights = [e.weight * factors.get(e.group, 1.0) for e in entries]
