@@ -32,6 +32,13 @@ def _seen(g: Draw, x: Value) -> Value:
     return g.add("add", [x, g.like(x.type)], x.type, keep=g.chance(0.3))  # type: ignore[arg-type]
 
 
+def _target(g: Draw, x: Value) -> Value:
+    """The array, or mostly one made for this update, whose memory nobody else needs."""
+    if g.chance(0.3):
+        return x
+    return g.add("or" if x.dtype.kind == "bool" else "add", [x, g.like(x.type)], x.type, keep=False)  # type: ignore[arg-type]
+
+
 def _rows(g: Draw, x: Value, start: int, stop: int) -> Value:
     bounds = {
         "start_indices": (start, *(0 for _ in x.shape[1:])),
@@ -71,7 +78,7 @@ def _scattered(g: Draw, x: Value, indices: Value, updates: Value, name: str) -> 
 @maker("own_rows", group="own", weight=1.0)
 def own_rows(g: Draw) -> Value:
     """`x.at[order].set(x)`, and what else may be written."""
-    x = g.operand("biufc", 1, 3, zero=0)
+    x = _target(g, g.operand("biufc", 1, 3, zero=0))
     name = "set" if x.dtype.kind in ("bool", "complex") or g.chance(0.6) else g.pick(("add", "maximum"))
     return _scattered(g, x, _order(g, x.shape[0]), _seen(g, x), name)
 
@@ -82,6 +89,9 @@ def own_indices(g: Draw) -> Value:
     kind = DTYPES[g.pick(INDEX)]
     count = g.int(1, 40)
     x = g.like(Tensor((count,), kind), low=0, high=count, bounded=True)
+    if g.chance(0.6):
+        bound = g.broadcast(g.scalar(kind, g.int(1, count)), (count,), ())
+        x = g.add(g.pick(("maximum", "minimum")), [x, bound], x.type, keep=False)
     at = _seen(g, x)
     column = g.add("reshape", [at], Tensor((count, 1), kind), keep=False)
     if g.chance(0.4):  # all are one number
@@ -93,7 +103,7 @@ def own_indices(g: Draw) -> Value:
 @maker("own_slice", group="own", weight=1.0)
 def own_slice(g: Draw) -> Value:
     """A part of an array written elsewhere in it, at a place that it may hold itself."""
-    x = g.operand("biufc", 1, 3, zero=0)
+    x = _target(g, g.operand("biufc", 1, 3, zero=0))
     sizes = tuple(g.int(1, s) for s in x.shape)
     number = DTYPES[g.pick(("i32", "i64", "ui32"))]
 
@@ -109,8 +119,4 @@ def own_slice(g: Draw) -> Value:
     part = g.add("dynamic_slice", [x, *place()], Tensor(sizes, x.dtype), {"slice_sizes": sizes}, keep=g.chance(0.3))
     if g.chance(0.3):
         part = g.add("reverse", [part], part.type, {"dimensions": (0,)}, keep=False)
-    return g.add("dynamic_update_slice", [_base(g, x), part, *place()], x.type)
-
-
-def _base(g: Draw, x: Value) -> Value:
-    return x if g.chance(0.8) else _seen(g, x)
+    return g.add("dynamic_update_slice", [x, part, *place()], x.type)
