@@ -1,11 +1,13 @@
 // A CALL step to an FFI handler: its attributes are encoded once, its buffers for each execution.
 #include <cstring>
 #include <deque>
+#include <optional>
 #include <string>
 #include <utility>
 #include <variant>
 #include <vector>
 
+#include "blas.h"
 #include "ffi.h"
 #include "ffi_context.h"
 
@@ -155,6 +157,7 @@ class FfiCall final : public Prepared {
  public:
   Status Init(const CallDesc& desc) {
     desc_ = desc;
+    lapack_ = desc.target.rfind("lapack_", 0) == 0;
     auto handler = FindHandler(desc.target);
     if (!handler.ok()) return handler.status();
     handler_ = *handler;
@@ -179,6 +182,9 @@ class FfiCall final : public Prepared {
     if (handler_.prepare) FERRULE_RETURN_IF_ERROR(Named(frame.Call(handler_.prepare, XLA_FFI_ExecutionStage_PREPARE)));
     if (handler_.initialize)
       FERRULE_RETURN_IF_ERROR(Named(frame.Call(handler_.initialize, XLA_FFI_ExecutionStage_INITIALIZE)));
+    // JAX's routines call SciPy's LAPACK, whose threads hold each other up on a busy machine.
+    std::optional<OneBlasThread> one;
+    if (lapack_) one.emplace();
     return Named(frame.Call(handler_.execute, XLA_FFI_ExecutionStage_EXECUTE));
   }
 
@@ -246,6 +252,7 @@ class FfiCall final : public Prepared {
 
   CallDesc desc_;  // owns the dimensions that the buffers point to
   FfiHandler handler_;
+  bool lapack_ = false;
   EncodedAttrs attrs_;
   std::vector<XLA_FFI_Buffer> operands_, results_;
   mutable State instance_;  // handlers synchronize their own state

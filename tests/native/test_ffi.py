@@ -5,12 +5,14 @@ from __future__ import annotations
 import ctypes
 import shutil
 import subprocess
+import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from ferrule.ir.types import BY_NUMPY, Tensor
+from ferrule.libraries import hand_over, openblas_path
 from ferrule.program import OUTPUT, PARAM, Call, Output, Param, Program, Slot
 
 jaxlib = pytest.importorskip("jaxlib")
@@ -53,6 +55,7 @@ def capsule_pointer(capsule: object) -> int:
 def lapack(native):
     from jaxlib.cpu import _lapack
 
+    hand_over(native.lib)
     _lapack.initialize()
     for name, handler in _lapack.registrations().items():
         if name.endswith("_ffi"):
@@ -95,6 +98,34 @@ def test_eigenvalues(lapack):
     assert info == 0
     np.testing.assert_allclose(values, np.linalg.eigvalsh(symmetric), rtol=1e-10)
     np.testing.assert_allclose(symmetric @ vectors.T, vectors.T * values, atol=1e-9)
+
+
+def test_lapack_runs_on_its_callers_thread(lapack):
+    path = openblas_path()
+    if path is None:
+        pytest.skip("SciPy's OpenBLAS is not installed")
+    blas = ctypes.CDLL(str(path))
+    before = blas.scipy_openblas_get_num_threads()
+    blas.scipy_openblas_set_num_threads(2)
+    ended, seen = threading.Event(), set()
+
+    def watch():
+        while not ended.is_set():
+            seen.add(blas.scipy_openblas_get_num_threads())
+
+    watcher = threading.Thread(target=watch)
+    try:
+        watcher.start()
+        results = [np.zeros((300, 300)), np.zeros(300), np.ones((), np.int32)]
+        attrs = {"uplo": np.array(ord("L"), np.uint8), "mode": np.array(ord("V"), np.uint8)}
+        call(lapack, "lapack_dsyevd_ffi", [np.diag(np.arange(300.0)) + 1], results, attrs)
+        ended.set()
+        watcher.join()
+        assert 1 in seen
+        assert blas.scipy_openblas_get_num_threads() == 2  # as its user had set it
+    finally:
+        ended.set()
+        blas.scipy_openblas_set_num_threads(before)
 
 
 def test_qr(lapack):
