@@ -214,7 +214,7 @@ class _Assembler:
         ]
         target = op.attrs["target"]
         flops = 0.0
-        if target in ("gemm", "dnnl.matmul"):
+        if target in ("gemm", "gemm.ragged", "dnnl.matmul"):
             flops = 2.0 * attrs["batch"] * attrs["m"] * attrs["n"] * attrs["k"]
         elif target == "attention":
             pairs = prod(attrs["batch"]) * attrs["rows"] * attrs["keys"]

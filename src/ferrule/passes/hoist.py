@@ -23,7 +23,7 @@ LONG = frozenset(
 CALLS = frozenset(
     {
         *("gemm", "conv", "fft", "sort", "topk", "cholesky", "triangular_solve", "lu", "ferrule.lu_permutation"),
-        *("dnnl.matmul", "dnnl.conv"),
+        *("gemm.ragged", "dnnl.matmul", "dnnl.conv"),
     }
 )
 # Operations per element from which an elementwise function is dearer than reading its result; and the most bytes that

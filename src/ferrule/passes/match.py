@@ -19,6 +19,7 @@ from ferrule.ir import types as t
 from ferrule.passes import device_fft, device_scan, device_sort
 from ferrule.passes.match_device import PRODUCTS, device_rule
 from ferrule.passes.match_mkl import mkl_rule
+from ferrule.passes.ragged import ragged_dot
 from ferrule.passes.slices import cut
 from ferrule.passes.small_dots import small_dot
 from ferrule.passes.small_lu import never_refused, small_lu
@@ -53,6 +54,9 @@ def match(block: Block, machine: Machine | None = None) -> Block:
         if op.name in ("dot", "dot_general") and machine is not None:
             if (product := small_dot(out, op, operands, machine)) is not None:
                 return [product]
+            if not machine.grouped and op.name == "dot_general":
+                if (product := ragged_dot(out, op, operands)) is not None:
+                    return [product]
         return MATCHERS[op.name](out, op, operands) if op.name in MATCHERS else None
 
     return rewrite(block, rule, ours=True)
