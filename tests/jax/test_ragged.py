@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import jax
+from ferrule.passes import ragged
 from ferrule.pipeline import compile_program
 from ferrule.program import Call
 
@@ -25,9 +28,18 @@ def targets(function, *args) -> list[str]:
     return [step.target for block in program.blocks for step in block if isinstance(step, Call)]
 
 
+EPSILON = {"float64": 1e-14, "float32": 1e-6, "bfloat16": 4e-3, "float16": 5e-4}
+
+
+@pytest.fixture(autouse=True)
+def everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a processor without instructions for bf16."""
+    monkeypatch.setattr(ragged, "FEWEST_NARROW", 2)
+
+
 def arguments(sizes: list[int], dtype: str) -> tuple[np.ndarray, ...]:
     x, w = RNG.standard_normal((200, 40)), RNG.standard_normal((len(sizes), 40, 64))
-    return x.astype(dtype), w.astype(dtype), np.array(sizes, np.int32)
+    return x.astype(jnp.dtype(dtype)), w.astype(jnp.dtype(dtype)), np.array(sizes, np.int32)
 
 
 def rows_of(sizes: np.ndarray) -> list[slice]:
@@ -45,11 +57,11 @@ def reference(x: np.ndarray, w: np.ndarray, sizes: np.ndarray) -> np.ndarray:
 def close(got: jax.Array, want: np.ndarray, dtype: str) -> None:
     assert got.dtype == dtype
     scale = np.abs(np.nan_to_num(want)).max() + 1
-    np.testing.assert_allclose(np.asarray(got, "d"), want, rtol=0, atol=scale * (3e-6 if dtype == "float32" else 1e-13))
+    np.testing.assert_allclose(np.asarray(got).astype("d"), want, rtol=0, atol=scale * EPSILON[dtype])
 
 
 @pytest.mark.parametrize("sizes", GROUPS.values(), ids=GROUPS)
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", EPSILON)
 def test_rows(sizes, dtype):
     with jax.enable_x64(True):
         args = arguments(sizes, dtype)
@@ -72,20 +84,34 @@ def test_gradients(sizes):
     close(dw, want_dw, "float32")
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_short_floats_into_f32(dtype):
+    x, w, sizes = arguments([60, 0, 90, 20], dtype)
+    wide = partial(jax.lax.ragged_dot, preferred_element_type=jnp.float32)
+    assert "gemm.ragged" in targets(wide, x, w, sizes)
+    close(jax.jit(wide)(x, w, sizes), reference(x, w, sizes), "float32")
+
+
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_zero_times_what_is_not_finite(bad):
+@pytest.mark.parametrize("dtype", EPSILON)
+def test_zero_times_what_is_not_finite(bad, dtype):
     """What the call leaves out is zero times the other groups' matrices, which may be NaN."""
-    x, w, sizes = arguments([60, 0, 90, 20], "float32")
+    with jax.enable_x64(True):
+        check_not_finite(bad, dtype)
+
+
+def check_not_finite(bad, dtype):
+    x, w, sizes = arguments([60, 0, 90, 20], dtype)
     w[1, 3, 7] = w[2, 39, 63] = bad
     want = np.zeros((200, 64))
     for g, rows in enumerate(rows_of(sizes)):
-        masked = np.zeros(x.shape)
-        masked[rows] = x[rows]
+        alone = np.zeros(x.shape)
+        alone[rows] = x[rows]
         with np.errstate(invalid="ignore"):
-            want += masked @ w[g].astype("d")
+            want += alone @ w[g].astype("d")
     got = jax.jit(jax.lax.ragged_dot)(x, w, sizes)
     assert np.isnan(want).sum() > 200
-    close(got, want, "float32")
+    close(got, want, dtype)
 
 
 def masked(x, start, end, flip: bool = False):
@@ -96,7 +122,8 @@ def masked(x, start, end, flip: bool = False):
 
 
 @pytest.mark.parametrize("flip", [False, True])
-def test_any_bounds(flip):
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_any_bounds(flip, dtype):
     """Groups that overlap, that run backwards, and that reach beyond the rows."""
 
     def f(x, w, start, end):
@@ -106,17 +133,17 @@ def test_any_bounds(flip):
         return jnp.einsum("gmk,gmn->gkn", masked(x, start, end, flip), masked(y, start, end, flip))
 
     for start, end in (([0, 50, 40, 190], [60, 100, 30, 230]), ([-20, 100, 0, 7], [10, 200, 300, 7])):
-        x, w, _ = arguments(start, "float32")
+        x, w, _ = arguments(start, dtype)
         bounds = np.array(start, np.int32), np.array(end, np.int32)
         assert "gemm.ragged" in targets(f, x, w, *bounds)
-        want, y = np.zeros((200, 64)), RNG.standard_normal((200, 64)).astype("f")
+        want, y = np.zeros((200, 64)), RNG.standard_normal((200, 64)).astype(x.dtype)
         want_sums = np.zeros(w.shape)
         for g, (a, b) in enumerate(zip(np.maximum(start, 0), end, strict=True)):
-            want[a:b] += x[a:b].astype("d") @ w[g]
-            want_sums[g] = x[a:b].T.astype("d") @ y[a:b]
-        close(jax.jit(f)(x, w, *bounds), want, "float32")
+            want[a:b] += x[a:b].astype("d") @ w[g].astype("d")
+            want_sums[g] = x[a:b].T.astype("d") @ y[a:b].astype("d")
+        close(jax.jit(f)(x, w, *bounds), want, dtype)
         assert "gemm.ragged" in targets(sums, x, y, *bounds)
-        close(jax.jit(sums)(x, y, *bounds), want_sums, "float32")
+        close(jax.jit(sums)(x, y, *bounds), want_sums, dtype)
 
 
 def test_what_only_looks_like_it():

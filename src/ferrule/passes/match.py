@@ -55,7 +55,7 @@ def match(block: Block, machine: Machine | None = None) -> Block:
             if (product := small_dot(out, op, operands, machine)) is not None:
                 return [product]
             if not machine.grouped and op.name == "dot_general":
-                if (product := ragged_dot(out, op, operands)) is not None:
+                if (product := ragged_dot(out, op, operands, machine.multiplies_bf16)) is not None:
                     return [product]
         return MATCHERS[op.name](out, op, operands) if op.name in MATCHERS else None
 

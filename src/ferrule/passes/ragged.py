@@ -20,6 +20,9 @@ from ferrule.passes.simplify import splat
 
 # Multiplications of all groups together up to which the product stays as it is.
 SMALL = 1 << 17
+FLOATS = (t.f32, t.f64, t.bf16, t.f16)
+# Groups of short floats from which it pays to do without such instructions, which are several times as fast.
+FEWEST_NARROW = 16
 
 
 @dataclass
@@ -35,14 +38,17 @@ class Masked:
     strides: tuple[int, int]  # of x, along `row` and `other`
 
 
-def ragged_dot(out: Block, op: Op, operands: Sequence[Value]) -> Value | None:
-    """The call for a product of groups of rows; None where it is none."""
+def ragged_dot(out: Block, op: Op, operands: Sequence[Value], multiplies_bf16: bool = False) -> Value | None:
+    """The call for a product of groups of rows; None where it is none. `multiplies_bf16`: a library does so, with
+    instructions that the own loops have not."""
     dims: DotDims = op.attrs["dot_dimension_numbers"]
     lhs, rhs = operands
-    dtype = op.result.dtype
-    if dtype not in (t.f32, t.f64) or any(v.dtype != dtype or len(v.shape) != 3 for v in operands):
+    if any(v.dtype != lhs.dtype or len(v.shape) != 3 for v in operands):
         return None
-    if (a := _masked(lhs)) is None or lhs.shape[a.group] < 2:
+    if lhs.dtype not in FLOATS or op.result.dtype not in ((lhs.dtype,) if lhs.dtype == t.f64 else (lhs.dtype, t.f32)):
+        return None
+    least = FEWEST_NARROW if lhs.dtype.itemsize == 2 and multiplies_bf16 else 2
+    if (a := _masked(lhs)) is None or lhs.shape[a.group] < least:
         return None
     groups, rows, depth = (lhs.shape[d] for d in (a.group, a.row, a.other))
     left, right = dims.lhs_contracting_dimensions, dims.rhs_contracting_dimensions

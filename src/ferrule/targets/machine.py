@@ -32,5 +32,10 @@ class Machine:
         return any(f in self.features for f in ("+f16c", "+fullfp16", "+neon"))
 
     @property
+    def multiplies_bf16(self) -> bool:
+        """Has the processor instructions for products of bf16, which a library uses?"""
+        return any(f in self.features for f in ("+avx512bf16", "+amx-bf16"))
+
+    @property
     def has_f64(self) -> bool:
         return True
