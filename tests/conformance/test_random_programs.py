@@ -26,6 +26,8 @@ from generate import generate  # noqa: E402
 from shrink import shrink  # noqa: E402
 from verdict import judge  # noqa: E402
 
+from ferrule.ir import Block, DotDims, Tensor  # noqa: E402
+from ferrule.ir.types import f32  # noqa: E402
 from ferrule.native import library_path  # noqa: E402
 from ferrule.ops import OPS  # noqa: E402
 
@@ -196,6 +198,35 @@ def test_judge_sees_a_wrong_meaning(label: str, monkeypatch: pytest.MonkeyPatch)
         monkeypatch.setattr(OPS[name], "evaluate", evaluate)
         caught += not judge(case, found, truth, truth).good
     assert caught >= share * len(cases), f"{caught} of {len(cases)} programs with {name} were judged wrong"
+
+
+@pytest.mark.parametrize("kind", ["product", "sum", "dot_general"])
+def test_judge_knows_that_parts_overflow(kind: str) -> None:
+    """Part of a fold may be infinite where the whole, in order, is not; what is finite is judged as ever."""
+    top = np.finfo(np.float32).max
+    x = np.full(24, 1.5, np.float32)
+    x[-2:] = (2.0**-23, top) if kind == "product" else (-top, top)
+    x[0] = x[0] if kind == "product" else top / 2
+    vector, scalar = Tensor((24,), f32), Tensor((), f32)
+    body = Block([vector, vector])
+    if kind == "dot_general":
+        ones, numbers = np.ones(24, np.float32), DotDims((), (), (0,), (0,))
+        op = body.add(kind, body.args, scalar, {"dot_dimension_numbers": numbers})
+    else:
+        fold = Block([scalar, scalar])
+        fold.results = [fold.add("multiply" if kind == "product" else "add", fold.args, scalar).result]
+        ones = np.zeros(24, np.float32)
+        init = body.add("constant", [], scalar, {"value": np.float32(kind == "product").reshape(())}).result
+        op = body.add("reduce", [body.args[0], init], [scalar], {"dimensions": (0,)}, [fold])
+    body.results = list(op.results)
+    case = Case(body, [x, ones])
+    truth = meaning(case)
+    assert np.isfinite(truth[0])
+    assert judge(case, [np.array(np.inf, np.float32)], truth).good
+    small = Case(body, [np.where(np.abs(x) > 2, 0.5, x).astype(np.float32), ones])
+    truth = meaning(small)
+    assert not judge(small, [np.array(np.inf, np.float32)], truth).good
+    assert not judge(small, [np.float32(2) * truth[0]], truth).good
 
 
 # ---- the reducer ---------------------------------------------------------------------------------------------------

@@ -48,6 +48,10 @@ MOVES = {
 MOVES |= {"dynamic_update_slice", "concatenate", "pad", "reverse", "sort", "bitcast_convert", "select", "while", "if"}
 MOVES |= {"case", "func.call", "optimization_barrier", "negate", "abs", "real", "imag", "complex", "rng_bit_generator"}
 MOVES |= {"tuple", "get_tuple_element"}
+# Folds that two halves may be put together from, with what changes nothing; a half may see all where that is harmless.
+NEUTRAL = {"add": -0.0, "multiply": 1.0, "maximum": None, "minimum": None, "and": None, "or": None}
+FOLD = {"add": np.add, "multiply": np.multiply, "maximum": np.maximum, "minimum": np.minimum}
+FOLD |= {"and": np.bitwise_and, "or": np.bitwise_or}
 _COMPLEX = {"multiply", "divide", "abs", "square", "sign"}
 
 
@@ -96,7 +100,8 @@ class Shaken(Interpreter):
             self.values.update(shaken)
             if op.name == "reduce":
                 self._reorder(op)
-            return [self.other_nan(self.shake(x, 2.0)) for x in super()._results(op)]
+            found = self._in_parts(op) if self.rng.random() < 0.5 else super()._results(op)
+            return [self.other_nan(self.shake(x, 2.0)) for x in found]
         finally:
             self.values.update(before)
 
@@ -135,6 +140,42 @@ class Shaken(Interpreter):
         for d in op.attrs["dimensions"]:
             order = self.rng.permutation(inputs[0].shape[d])
             self.values.update({v: np.take(self.values[v], order, axis=d) for v in set(inputs)})
+
+    def _in_parts(self, op: Op) -> Sequence[np.ndarray]:
+        """A product or a fold of two random halves, put together: each half may overflow where the whole does not."""
+        assert self.rng is not None
+        if op.name == "dot_general":
+            numbers = op.attrs["dot_dimension_numbers"]
+            dims = (numbers.lhs_contracting_dimensions, numbers.rhs_contracting_dimensions)
+            names, over, zeros = ["add"], [dims[0][:1], dims[1][:1]], [0.0, 0.0]
+        elif op.name == "reduce":
+            inner = op.regions[0].ops
+            names, over = [o.name for o in inner], [op.attrs["dimensions"][:1]] * len(inner)
+            zeros = [NEUTRAL[name] for name in names if name in NEUTRAL]
+            inits = op.operands[len(over) :]
+            if [o.results[0] for o in inner] != op.regions[0].results or len(zeros) != len(inits):
+                return super()._results(op)
+        else:
+            return super()._results(op)
+        if not over[0] or self.values[op.operands[0]].dtype.kind == "b":
+            return super()._results(op)
+        whole = {v: self.values[v] for v in op.operands}
+        first = self.rng.random(whole[op.operands[0]].shape[over[0][0]]) < 0.5
+        parts = []
+        for part in (first, ~first):
+            for v, along, zero in zip(op.operands, over, zeros, strict=False):
+                if zero is not None:
+                    shape = [1] * whole[v].ndim
+                    shape[along[0]] = -1
+                    neutral = np.asarray(zero).astype(whole[v].dtype)
+                    self.values[v] = np.where(part.reshape(shape), whole[v], neutral).astype(whole[v].dtype)
+            parts.append(super()._results(op))
+            if op.name == "reduce":  # what it starts with counts once
+                for v, zero in zip(inits, zeros, strict=True):
+                    if zero is not None:
+                        self.values[v] = np.asarray(zero).astype(whole[v].dtype)
+        self.values.update(whole)
+        return [np.asarray(FOLD[name](a, b)).astype(a.dtype) for name, a, b in zip(names, *parts, strict=True)]
 
     def other_nan(self, x: np.ndarray) -> np.ndarray:
         """Which NaN an op gives, and of which sign, is open; it shows in bits and in total order."""
