@@ -121,6 +121,10 @@ XLA_FFI_Error* Free(XLA_FFI_DeviceMemory_Free_Args* args) {
 }
 
 XLA_FFI_Error* Schedule(XLA_FFI_ThreadPool_Schedule_Args* args) {
+  if (args->ctx->one_thread) {
+    args->task(args->data);
+    return nullptr;
+  }
   ThreadPool& pool = args->ctx->run && args->ctx->run->pool ? *args->ctx->run->pool : ThreadPool::Global();
   pool.Schedule(args->task, args->data);
   return nullptr;
@@ -128,7 +132,7 @@ XLA_FFI_Error* Schedule(XLA_FFI_ThreadPool_Schedule_Args* args) {
 
 XLA_FFI_Error* NumThreads(XLA_FFI_ThreadPool_NumThreads_Args* args) {
   ThreadPool& pool = args->ctx->run && args->ctx->run->pool ? *args->ctx->run->pool : ThreadPool::Global();
-  *args->num_threads = pool.threads();
+  *args->num_threads = args->ctx->one_thread ? 1 : pool.threads();
   return nullptr;
 }
 

@@ -1,6 +1,10 @@
-// A CALL step to an FFI handler: its attributes are encoded once, its buffers for each execution.
+// A CALL step to an FFI handler: its attributes are encoded once, its buffers for each execution. LAPACK's handlers are
+// called for parts of a batch, one in each thread.
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <deque>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
@@ -10,6 +14,8 @@
 #include "blas.h"
 #include "ffi.h"
 #include "ffi_context.h"
+#include "program.h"
+#include "thread_pool.h"
 
 namespace ferrule {
 XLA_FFI_DataType XlaType(int dtype) {
@@ -153,6 +159,11 @@ class EncodedAttrs {
   std::deque<EncodedAttrs> dicts_;
 };
 
+// Which matrices of a batch; all, and no batch, where there is no end.
+struct Part {
+  int64_t begin = 0, end = 0;
+};
+
 class FfiCall final : public Prepared {
  public:
   Status Init(const CallDesc& desc) {
@@ -161,6 +172,7 @@ class FfiCall final : public Prepared {
     auto handler = FindHandler(desc.target);
     if (!handler.ok()) return handler.status();
     handler_ = *handler;
+    TakeBatch();
     FERRULE_RETURN_IF_ERROR(attrs_.Encode(desc.target, desc_.attrs));
     FERRULE_RETURN_IF_ERROR(Describe(desc_.operands, &operands_));
     FERRULE_RETURN_IF_ERROR(Describe(desc_.results, &results_));
@@ -172,27 +184,58 @@ class FfiCall final : public Prepared {
   }
 
   Status Run(void* const* operands, void* const* results, ExecContext& run) const override {
-    State prepared, initialized;
-    XLA_FFI_ExecutionContext context;
-    context.run = &run;
-    context.states[XLA_FFI_ExecutionStage_INSTANTIATE] = &instance_;
-    context.states[XLA_FFI_ExecutionStage_PREPARE] = &prepared;
-    context.states[XLA_FFI_ExecutionStage_INITIALIZE] = &initialized;
-    Frame frame(*this, operands, results, &context);
-    if (handler_.prepare) FERRULE_RETURN_IF_ERROR(Named(frame.Call(handler_.prepare, XLA_FFI_ExecutionStage_PREPARE)));
-    if (handler_.initialize)
-      FERRULE_RETURN_IF_ERROR(Named(frame.Call(handler_.initialize, XLA_FFI_ExecutionStage_INITIALIZE)));
     // JAX's routines call SciPy's LAPACK, whose threads hold each other up on a busy machine.
     std::optional<OneBlasThread> one;
     if (lapack_) one.emplace();
-    return Named(frame.Call(handler_.execute, XLA_FFI_ExecutionStage_EXECUTE));
+    if (batch_ <= 1 || handler_.prepare || handler_.initialize) return RunPart(operands, results, run, {});
+    std::mutex mutex;
+    Status first;
+    run.pool->For(batch_, grain_, [&](int64_t begin, int64_t end) {
+      Status status = RunPart(operands, results, run, {begin, end});
+      std::lock_guard lock(mutex);
+      if (first.ok()) first = std::move(status);
+    });
+    return first;
   }
 
  private:
+  Status RunPart(void* const* operands, void* const* results, ExecContext& run, Part part) const {
+    State prepared, initialized;
+    XLA_FFI_ExecutionContext context;
+    context.run = &run;
+    context.one_thread = part.end > 0;
+    context.states[XLA_FFI_ExecutionStage_INSTANTIATE] = &instance_;
+    context.states[XLA_FFI_ExecutionStage_PREPARE] = &prepared;
+    context.states[XLA_FFI_ExecutionStage_INITIALIZE] = &initialized;
+    Frame frame(*this, operands, results, &context, part);
+    if (handler_.prepare) FERRULE_RETURN_IF_ERROR(Named(frame.Call(handler_.prepare, XLA_FFI_ExecutionStage_PREPARE)));
+    if (handler_.initialize)
+      FERRULE_RETURN_IF_ERROR(Named(frame.Call(handler_.initialize, XLA_FFI_ExecutionStage_INITIALIZE)));
+    return Named(frame.Call(handler_.execute, XLA_FFI_ExecutionStage_EXECUTE));
+  }
+
+  // Of calls of LAPACK the compiler says how many dimensions of every buffer, the slowest, number the matrices
+  // (passes/lapack.py).
+  void TakeBatch() {
+    auto found = desc_.attrs.find("ferrule.batch");
+    if (found == desc_.attrs.end() || desc_.operands.empty()) return;
+    batch_dims_ = static_cast<size_t>(std::get<int64_t>(found->second.data));
+    desc_.attrs.erase(found);
+    const auto& dims = desc_.operands[0].dims;
+    int64_t matrix = 1;
+    batch_ = 1;
+    for (size_t i = 0; i < dims.size(); ++i) (i < batch_dims_ ? batch_ : matrix) *= dims[i];
+    // What a thread is worth, in about as many multiplications as LAPACK makes and in what a call costs.
+    constexpr double kThreadWork = 1 << 17, kCall = 2000;
+    const double elements = static_cast<double>(matrix);
+    grain_ = static_cast<int64_t>(kThreadWork / (kCall + 8 * elements * std::sqrt(elements))) + 1;
+  }
+
   // One call's buffers. Handlers only read them, but through pointers that are not const, hence a copy per call.
   class Frame {
    public:
-    Frame(const FfiCall& call, void* const* operands, void* const* results, XLA_FFI_ExecutionContext* context)
+    Frame(const FfiCall& call, void* const* operands, void* const* results, XLA_FFI_ExecutionContext* context,
+          Part part = {})
         : operands_(call.operands_), results_(call.results_) {
       frame_.struct_size = XLA_FFI_CallFrame_STRUCT_SIZE;
       frame_.api = &TheApi();
@@ -200,6 +243,10 @@ class FfiCall final : public Prepared {
       pointers_.reserve(operands_.size() + results_.size());
       for (size_t i = 0; i < operands_.size(); ++i) Point(&operands_[i], operands ? operands[i] : nullptr);
       for (size_t i = 0; i < results_.size(); ++i) Point(&results_[i], results ? results[i] : nullptr);
+      if (part.end > 0) {
+        for (size_t i = 0; i < operands_.size(); ++i) Cut(call, call.desc_.operands[i], part, &operands_[i]);
+        for (size_t i = 0; i < results_.size(); ++i) Cut(call, call.desc_.results[i], part, &results_[i]);
+      }
       types_.assign(operands_.size(), XLA_FFI_ArgType_BUFFER);
       result_types_.assign(results_.size(), XLA_FFI_RetType_BUFFER);
       frame_.args = {XLA_FFI_Args_STRUCT_SIZE, nullptr, static_cast<int64_t>(operands_.size()), types_.data(),
@@ -225,7 +272,19 @@ class FfiCall final : public Prepared {
       pointers_.push_back(buffer);
     }
 
+    // The part's matrices of a buffer, in one dimension.
+    void Cut(const FfiCall& call, const Shape& shape, Part part, XLA_FFI_Buffer* buffer) {
+      auto& dims =
+          dims_.emplace_back(shape.dims.begin() + static_cast<std::ptrdiff_t>(call.batch_dims_) - 1, shape.dims.end());
+      dims[0] = part.end - part.begin;
+      buffer->dims = dims.data();
+      buffer->rank = static_cast<int64_t>(dims.size());
+      const int64_t bytes = shape.elements() / call.batch_ * ElementBytes(shape.dtype);
+      buffer->data = static_cast<char*>(buffer->data) + part.begin * bytes;
+    }
+
     std::vector<XLA_FFI_Buffer> operands_, results_;
+    std::deque<std::vector<int64_t>> dims_;
     std::vector<void*> pointers_;
     std::vector<XLA_FFI_ArgType> types_;
     std::vector<XLA_FFI_RetType> result_types_;
@@ -251,6 +310,8 @@ class FfiCall final : public Prepared {
   }
 
   CallDesc desc_;  // owns the dimensions that the buffers point to
+  size_t batch_dims_ = 0;
+  int64_t batch_ = 0, grain_ = 1;
   FfiHandler handler_;
   bool lapack_ = false;
   EncodedAttrs attrs_;

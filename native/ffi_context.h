@@ -55,6 +55,8 @@ struct State {
 // What the functions of the table find behind the `ctx` of a call frame.
 struct XLA_FFI_ExecutionContext {
   ferrule::ExecContext* run = nullptr;  // null in the instantiate stage, which belongs to no execution
+  // The handler runs in all threads already: tasks that it schedules, and may wait for, are done at once.
+  bool one_thread = false;
   ferrule::ffi::State* states[3] = {};  // by stage: instantiate, prepare, initialize
   std::vector<void*> allocations;
 

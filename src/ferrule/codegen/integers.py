@@ -39,11 +39,15 @@ def _quotient(dtype: DType, x: Num, y: Num) -> Num:
     signed = dtype.kind == "int"
     if x.lanes > 1 and x.bits <= 32 and y.v.ref[0] == "%":
         base = "float" if x.bits <= 16 else "double"
-        to, back = ("sitofp", "fptosi") if signed else ("uitofp", "fptoui")
-        # One type wider, so that lowest / -1 and x / 0 (replaced by 1) stay in range.
-        safe = y.eq(0).where(1, y)
-        wide = (x.cast(to, base) / safe.cast(to, base)).cast(back, f"i{max(32, 2 * x.bits)}" if signed else "i32")
-        return wide.cast("trunc", x.base)
+        to = "sitofp" if signed else "uitofp"
+        safe = y.eq(0).where(1, y)  # x / 0 stays in range
+        ratio = x.cast(to, base) / safe.cast(to, base)
+        if x.bits <= 16:  # one type wider, so that lowest / -1 is in range
+            return ratio.cast("fptosi", "i32").cast("trunc", x.base)
+        # Beside 2 ** 52 a whole number is what the last bits say, modulo 2 ** 32. AVX2 converts f64 to i32 only, which
+        # does not hold lowest / -1.
+        whole = ratio.intrinsic("trunc") + 1.5 * 2.0**52
+        return whole.cast("bitcast", "i64").cast("trunc", x.base)
     bad = y.eq(0)
     if signed:
         bad = bad | y.eq(-1)

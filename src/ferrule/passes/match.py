@@ -17,6 +17,7 @@ from ferrule.errors import Unsupported
 from ferrule.ir import Block, ConvDims, DotDims, DType, Op, Tensor, Type, Value, rewrite, tensor
 from ferrule.ir import types as t
 from ferrule.passes import device_fft, device_scan, device_sort
+from ferrule.passes.lapack import batch_dims
 from ferrule.passes.match_device import PRODUCTS, device_rule
 from ferrule.passes.match_mkl import mkl_rule
 from ferrule.passes.ragged import ragged_dot
@@ -403,6 +404,8 @@ def _custom_call(out: Block, op: Op, operands: list[Value]) -> Sequence[Value]:
             fix="register the handler with jax.ffi.register_ffi_target(name, capsule, platform=…) and call it with "
             "jax.ffi.ffi_call",
         )
+    if (batch := batch_dims(op)) is not None:
+        typed["ferrule.batch"] = batch
     reads = [v for v in operands if isinstance(v.type, Tensor)]
     about = {
         **{"target": target, "ffi": target not in BUILTIN, "attrs": typed},
