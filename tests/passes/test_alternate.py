@@ -84,7 +84,7 @@ PROGRAMS = {
     "three of 14": (three(14), [3], 0),
     "nested": (nested, [1, 2], 0),
     "kept": (kept, [2], 0),
-    "exchanged": (exchanged, [2], 0),
+    "exchanged": (exchanged, [1], 0),
     "in place": (in_place, [1], 0),
     "short": (short, [1], 1),
     "until": (until, [1], None),

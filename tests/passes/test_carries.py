@@ -53,8 +53,38 @@ def until(x):
     )[0]
 
 
+def escaping(x):
+    """Each element until it is large, and how often: what a while_loop under vmap becomes."""
+
+    def step(c):
+        going = (abs(c[0]) < 100) & (c[1] < 30)
+        return jnp.where(going, c[0] * c[0] + x, c[0]), jnp.where(going, c[1] + 1, c[1])
+
+    return lax.while_loop(
+        lambda c: ((abs(c[0]) < 100) & (c[1] < 30)).any(), step, (x * 0, jnp.zeros(x.shape, jnp.int32))
+    )
+
+
+def each_the_next(x):
+    """Three carries, of which each is made of the next; the second is read beside its own place as well."""
+
+    def step(i, c):
+        return c[0] + c[1] * 0.5, c[1] - c[2] * 0.25, c[2] + c[0] + jnp.roll(c[1], 1)
+
+    return lax.fori_loop(0, 5, step, (x, x + 1, x * 2))
+
+
 @pytest.mark.parametrize(
-    ("function", "carried", "copies"), [(rows, 2, 0), (summed, 3, 0), (swapped, 3, 1), (unread, None, 1), (until, 2, 0)]
+    ("function", "carried", "copies"),
+    [
+        (escaping, 2, 0),
+        (each_the_next, 3, 2),
+        (swapped, 3, 0),
+        (rows, 2, 0),
+        (summed, 3, 0),
+        (unread, None, 1),
+        (until, 2, 0),
+    ],
 )
 def test_carries(function, carried, copies):
     x = normal(7, 5)

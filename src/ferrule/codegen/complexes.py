@@ -1,6 +1,6 @@
 """Complex arithmetic on pairs of lane values.
 
-complex<f32> divides and takes magnitudes in f64, where nothing can overflow on the way; complex<f64> scales instead.
+complex<f32> divides in f64, and takes magnitudes there where their squares might leave the range; complex<f64> scales.
 """
 
 from __future__ import annotations
@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING
 
 from ferrule.codegen.lanes import Num
 from ferrule.codegen.llvm import V
+from ferrule.codegen.math_parts import any_above, branch
 
 if TYPE_CHECKING:
     from ferrule.codegen.scalar import Pair, Scalars
 
 Z = tuple[Num, Num]
+# Bits of f32.
+_BITS_2_M70, _BITS_2_100 = 0x1C800000, 0x71800000
 
 
 def nums(s: Scalars, a: Pair) -> Z:
@@ -83,16 +86,26 @@ def magnitude(z: Z) -> Num:
     """|z| without overflow or underflow on the way; infinite if a part is."""
     x, y = abs(z[0]), abs(z[1])
     if x.base == "float" and x.b.dialect.has_f64:
-        wide, tall = x.f64(), y.f64()
-        size = (wide * wide + tall * tall).intrinsic("sqrt").f32()
-    else:
-        # Scaled by powers of two, so that the squares stay in range.
-        edge, scale = (2.0**500, 2.0**600) if x.base == "double" else (2.0**60, 2.0**80)
-        huge, tiny = (x > edge) | (y > edge), (x < 1 / edge) & (y < 1 / edge)
-        up = huge.where(1 / scale, tiny.where(scale, 1.0, x))
-        size = length(x * up, y * up) * huge.where(scale, tiny.where(1 / scale, 1.0, x))
-    infinite = x.eq(float("inf")) | y.eq(float("inf"))
-    return infinite.where(float("inf"), size)
+        # Lanes of 0, of NaN, and those whose squares' lower halves might not be normal, take all the long way.
+        rare = any_above((x * x + y * y).raw() - _BITS_2_M70, _BITS_2_100 - _BITS_2_M70)
+        return branch(x.b, rare, lambda: [_wide_magnitude(x, y)], lambda: [length(x, y)])[0]
+    # Scaled by powers of two, so that the squares stay in range.
+    edge, scale = (2.0**500, 2.0**600) if x.base == "double" else (2.0**60, 2.0**80)
+    huge, tiny = (x > edge) | (y > edge), (x < 1 / edge) & (y < 1 / edge)
+    up = huge.where(1 / scale, tiny.where(scale, 1.0, x))
+    size = length(x * up, y * up) * huge.where(scale, tiny.where(1 / scale, 1.0, x))
+    return _endless(x, y).where(float("inf"), size)
+
+
+def _wide_magnitude(x: Num, y: Num) -> Num:
+    """The same of f32 in f64, whose range the squares do not leave."""
+    wide, tall = x.f64(), y.f64()
+    size = (wide * wide + tall * tall).intrinsic("sqrt").f32()
+    return _endless(x, y).where(float("inf"), size)
+
+
+def _endless(x: Num, y: Num) -> Num:
+    return x.eq(float("inf")) | y.eq(float("inf"))
 
 
 def length(x: Num, y: Num) -> Num:

@@ -133,7 +133,8 @@ class _Fuser:
         self.moved: set[Op] = set()  # ops that one kernel alone computes: they become part of it
         self.closed: set[Op] = set()  # kernels that are no plain loops: nothing may be merged into them
 
-    def run(self) -> Block:
+    def run(self, carried: bool = False) -> Block:
+        """`carried`: the block's results are its next arguments, those of a loop's body."""
         users = self.users
         for op in self.block.ops:
             inputs = self.inputs[op] = _inputs(op)
@@ -148,6 +149,8 @@ class _Fuser:
             self.readers[op] = users.get(result, ()) if one else [u for r in op.results for u in users.get(r, ())]
         for op in reversed(self.block.ops):
             self._decide(op)
+        if carried:
+            self._join_carries()
         return self._build()
 
     # --- decisions ----------------------------------------------------------------------------------------------
@@ -424,6 +427,31 @@ class _Fuser:
                     found.add(user)
         return found
 
+    def _join_carries(self) -> None:
+        """Merges kernels that write next values of carries and read each other's present ones: apart, only one of them
+        could write over what it reads, and the other value would be copied in each iteration."""
+        written: dict[Op, list[Value]] = {}
+        readers: dict[Value, set[Op]] = {}
+        for carry, result in zip(self.block.args, self.block.results, strict=True):
+            if result.op in self.parent and self._own_place(carry):
+                written.setdefault(result.op, []).append(carry)
+                readers[carry] = {k for u in self.users.get(carry, ()) for k in self._kernels_of(u)}
+        for op, carries in written.items():
+            for reader in sorted({k for c in carries for k in readers[c]}, key=self.position.__getitem__):
+                mine, other = self._find(op), self._find(reader)
+                back = {self._find(k) for m in self.members[other] for c in written.get(m, ()) for k in readers[c]}
+                if mine is not other and mine in back:
+                    self._merge(frozenset({mine, other}))
+
+    def _kernels_of(self, op: Op) -> Collection[Op]:
+        return (op,) if op in self.parent else self.homes.get(op, _NONE)
+
+    def _own_place(self, value: Value) -> bool:
+        """Is the value read at the index of what its readers compute only?"""
+        users = self.users.get(value, ())
+        shape = value.type.shape if isinstance(value.type, Tensor) else None
+        return all(u.name in _ELEMENTWISE and self.pointwise.get(u) and u.results[0].type.shape == shape for u in users)
+
     def _path_around(self, source: Op, target: Op) -> bool:
         """Is there a way from `source` to `target` through another kernel? (Gives up, saying yes, when it is long.)"""
         last = max(self.position[m] for m in self.members[target])
@@ -543,11 +571,19 @@ class _Fuser:
             return
         operands = [self._get(out, v) for v in op.operands]
         regions = [
-            _closed(r, op) if op.name == "library" else _Fuser(r, self.env, self.machine, self.ours).run()
+            _closed(r, op)
+            if op.name == "library"
+            else _Fuser(r, self.env, self.machine, self.ours).run(op.name == "while" and r is op.regions[1])
             for r in op.regions
         ]
         new = out.add(op.name, operands, [r.type for r in op.results], op.attrs, regions, op.loc)
         self.env.update(zip(op.results, new.results, strict=True))
+
+    def _region(self, region: Block, op: Op) -> Block:
+        if op.name == "library":
+            return _closed(region, op)
+        carried = op.name == "while" and region is op.regions[1]
+        return _Fuser(region, self.env, self.machine, self.ours).run(carried)
 
     def _contents(self, kernel: Op) -> list[Content]:
         """What the fusions compute that a kernel becomes: one, but for ops whose results one kernel cannot write."""
