@@ -15,7 +15,11 @@ from ferrule.ir.types import DType, f32
 
 
 def sum_type(op: Op) -> DType:
-    dtype: DType = op.result.dtype
+    return sum_of(op.result.dtype)
+
+
+def sum_of(dtype: DType) -> DType:
+    """The type in which results of type `dtype` are summed."""
     return f32 if dtype.is_float and dtype.bits < 32 else dtype
 
 

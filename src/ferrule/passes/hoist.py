@@ -97,10 +97,16 @@ def _elementwise(op: Op) -> bool:
 def _plain(op: Op) -> bool:
     if op.name == "library":
         return not op.attrs["ffi"] and op.attrs["target"] in CALLS
-    return op.name in LONG or op.name == "constant" or (op.name in OPS and OPS[op.name].element is not None)
+    return (
+        op.name in LONG
+        or op.name in ("constant", "optimization_barrier")
+        or (op.name in OPS and OPS[op.name].element is not None)
+    )
 
 
 def _worth(op: Op) -> bool:
+    if op.attrs.get("hoisted"):
+        return True
     if op.name in LONG or op.name == "library":
         return any(v.op is None or v.op.name != "constant" for v in op.operands)
     return _elementwise(op) and bool(op.result.shape) and OPS[op.name].flops >= COSTLY

@@ -6,8 +6,9 @@ A library call costs a quarter of a microsecond before it multiplies anything, a
 from __future__ import annotations
 
 from ferrule.codegen.small_products import Product, free_dims, product_of
-from ferrule.ir import Block, DotDims, Op, Value
+from ferrule.ir import Block, DotDims, Op, Value, tensor
 from ferrule.ir.types import DType
+from ferrule.passes.few_terms import has_few_terms, written_out
 from ferrule.targets.machine import Machine
 
 # Multiplications of one product of a batch up to which generated code is the faster one, measured in loops: with lanes
@@ -15,6 +16,8 @@ from ferrule.targets.machine import Machine
 # library has instructions of its own. LONGEST: terms of one sum. Many rows times a matrix of TINY elements: FLAT.
 ACROSS, ALONG, NARROW, LONGEST = 1 << 16, 1 << 15, (1 << 15) - 1, 512
 TINY, FLAT = 64, 1 << 17
+# Results from which a product of few terms is written out, where a kernel could do it as well.
+WRITTEN_OUT = 1024
 
 
 def small_dot(out: Block, op: Op, operands: list[Value], machine: Machine) -> Value | None:
@@ -31,7 +34,13 @@ def small_dot(out: Block, op: Op, operands: list[Value], machine: Machine) -> Va
     lhs, rhs = left[0], right[0]
     dims = DotDims(left[1], right[1], left[2], right[2])
     p = product_of(lhs.shape, rhs.shape, dims)
-    if machine.grouped or p is None or not _is_small(p, min(v.dtype.itemsize for v in operands) < 4):
+    if machine.grouped:
+        return None
+    small = p is not None and _is_small(p, min(v.dtype.itemsize for v in operands) < 4)
+    kept = small and p is not None and p.k > 1 and (p.batch > 1 or tensor(op.result).size < WRITTEN_OUT)
+    if has_few_terms(lhs.shape, rhs.shape, dims) and not kept:
+        return written_out(out, op, [lhs, rhs], dims)
+    if not small:
         return None
     attrs = {"dot_dimension_numbers": dims}
     return out.add("dot_general", [lhs, rhs], [op.result.type], attrs, (), op.loc).result
