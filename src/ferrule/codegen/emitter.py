@@ -8,6 +8,7 @@ What is the same in all lanes is computed once as a scalar.
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from ferrule.codegen import memory
 from ferrule.codegen.index import Component, Cond, Index, Indexer, Part
 from ferrule.codegen.lanes import split
 from ferrule.codegen.llvm import Builder, V
+from ferrule.codegen.one_side import chosen
 from ferrule.codegen.scalar import Scalars
 from ferrule.errors import Unsupported
 from ferrule.ir import Block, Op, Value, tensor
@@ -88,6 +90,8 @@ class Family:
     asked: set[Value] | None = None  # arguments that were asked for, in a kernel that reads them more than once
     paired: int = 0  # vectors of so many bf16 are read in pairs (codegen/pairs.py)
     stream: int = 0  # stores go past the cache; they are aligned to this many bytes (codegen/streams.py)
+    results: list[Value] = field(default_factory=list)  # what the kernel writes, and how often values are read for it
+    uses: Counter[Value] | None = None
     team: Team | None = None  # on devices: the work-items that do reductions together, while all of them come there
 
     def at(self, width: int) -> Emitter:
@@ -132,6 +136,8 @@ class Emitter:
         rule = OPS[op.name].element if op.name in OPS else None
         if rule is None:
             raise Unsupported(f"op {op.name!r} cannot be part of a kernel", where=op.loc, why="it has no element rule")
+        if op.name == "select" and (lanes := chosen(self, op, index)) is not None:
+            return lanes
         if OPS[op.name].elementwise:
             rank = len(index)
             values = [self.value(v, index if len(v.shape) == rank else ()) for v in op.operands]

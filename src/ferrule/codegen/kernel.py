@@ -99,7 +99,8 @@ def start(
     for i in range(len(args) + len(results)):
         place = b.offset(b.args[0], "ptr", V("i64", str(i)))
         pointers.append(b.load("ptr", place, 8))
-    return Family(b, machine, dict(zip(args, pointers, strict=False))), pointers[len(args) :]
+    family = Family(b, machine, dict(zip(args, pointers, strict=False)), results=results)
+    return family, pointers[len(args) :]
 
 
 def schedule_of(block: Block) -> Callable[..., tuple[int, int]]:
