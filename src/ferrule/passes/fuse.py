@@ -570,12 +570,7 @@ class _Fuser:
         if op.name == "constant" and _inline_constant(op.result):
             return
         operands = [self._get(out, v) for v in op.operands]
-        regions = [
-            _closed(r, op)
-            if op.name == "library"
-            else _Fuser(r, self.env, self.machine, self.ours).run(op.name == "while" and r is op.regions[1])
-            for r in op.regions
-        ]
+        regions = [self._region(r, op) for r in op.regions]
         new = out.add(op.name, operands, [r.type for r in op.results], op.attrs, regions, op.loc)
         self.env.update(zip(op.results, new.results, strict=True))
 
