@@ -181,7 +181,9 @@ class Fft : public Prepared {
         plan.TransformLines(Parts(from + start[0]), Parts(to + start[0]), inner, re, inverse, scale);
         return;
       }
-      for (int64_t i = 0; i < n; ++i) {
+      const bool rows = inner == 1 && lanes == kLanes;
+      if (rows) loops_.to_lanes(Parts(from + start[0]), 2 * n, n, re, im, lanes, lanes);
+      for (int64_t i = 0; !rows && i < n; ++i) {
         if (together) {
           loops_.split(Parts(from + start[0] + i * inner), re + i * lanes, im + i * lanes, lanes);
           continue;
@@ -193,7 +195,8 @@ class Fft : public Prepared {
         }
       }
       plan.Transform(inverse ? im : re, inverse ? re : im, scratch, lanes);
-      for (int64_t i = 0; i < n; ++i) {
+      if (rows) loops_.to_rows(re, im, lanes, Parts(to + start[0]), 2 * n, n, lanes, scale);
+      for (int64_t i = 0; !rows && i < n; ++i) {
         if (together) {
           loops_.join(re + i * lanes, im + i * lanes, Parts(to + start[0] + i * inner), lanes, scale);
           continue;
@@ -222,16 +225,21 @@ class Fft : public Prepared {
       return;
     }
     const FftPlan<R>& plan = *plans_.back();
-    if (even && plan.by_rows()) {
+    if (plan.by_rows()) {
       ForRows(plan, Rows(count), pool, [&](R* scratch, int64_t row) {
-        R* z = scratch + 4 * h;
-        plan.TransformRow(from + row * n, z, scratch, false, R(1));
-        loops_.unfold(z, roots_->values.data(), Parts(to + row * columns_), h, 0, h);
+        const R* x = from + row * n;
+        R *z = scratch + 4 * h, *y = Parts(to + row * columns_);
+        for (int64_t i = 0; !even && i < n; ++i) z[2 * i] = x[i], z[2 * i + 1] = 0;
+        plan.TransformRow(even ? x : z, z, scratch, false, R(1));
+        if (even) return loops_.unfold(z, roots_->values.data(), y, h, 0, h);
+        std::copy_n(z, 2 * columns_, y);
       });
       return;
     }
     ForLines(plan, Rows(count), pool, [&](R* re, R* im, R* scratch, int64_t line, int64_t lanes) {
-      for (int64_t l = 0; l < lanes; ++l) {
+      const bool pairs = even && lanes == kLanes;
+      if (pairs) loops_.to_lanes(from + line * n, n, h, re, im, lanes, lanes);
+      for (int64_t l = 0; !pairs && l < lanes; ++l) {
         const R* x = from + (line + l) * n;
         for (int64_t i = 0; i < h; ++i) {
           re[i * lanes + l] = even ? x[2 * i] : x[i];
@@ -242,7 +250,7 @@ class Fft : public Prepared {
       for (int64_t l = 0; l < lanes; ++l) {
         C* x = to + (line + l) * columns_;
         for (int64_t k = 0; k < columns_; ++k) {
-          int64_t i = k % h * lanes + l, j = (h - k) % h * lanes + l;
+          int64_t i = (k == h ? 0 : k) * lanes + l, j = (k == 0 ? 0 : h - k) * lanes + l;
           if (!even) {
             x[k] = C(re[i], im[i]);
             continue;
@@ -269,7 +277,21 @@ class Fft : public Prepared {
       return;
     }
     const FftPlan<R>& plan = *plans_.back();
-    if (even && plan.by_rows()) {
+    if (plan.by_rows() && !even) {
+      ForRows(plan, Rows(count), pool, [&](R* scratch, int64_t row) {
+        const C* x = from + row * columns_;
+        R* z = scratch + 4 * h;
+        z[0] = x[0].real(), z[1] = 0;
+        for (int64_t k = 1; k < columns_; ++k) {
+          z[2 * k] = z[2 * (n - k)] = x[k].real();
+          z[2 * k + 1] = x[k].imag(), z[2 * (n - k) + 1] = -x[k].imag();
+        }
+        plan.TransformRow(z, z, scratch, true, scale_);
+        for (int64_t i = 0; i < n; ++i) to[row * n + i] = z[2 * i];
+      });
+      return;
+    }
+    if (plan.by_rows()) {
       ForRows(plan, Rows(count), pool, [&](R* scratch, int64_t row) {
         R* z = scratch + 4 * h;
         loops_.fold(Parts(from + row * columns_), roots_->values.data(), z, h, 0, h);
@@ -299,7 +321,9 @@ class Fft : public Prepared {
         }
       }
       plan.Transform(im, re, scratch, lanes);
-      for (int64_t l = 0; l < lanes; ++l) {
+      const bool pairs = even && lanes == kLanes;
+      if (pairs) loops_.to_rows(re, im, lanes, to + line * n, n, h, lanes, scale_);
+      for (int64_t l = 0; !pairs && l < lanes; ++l) {
         R* x = to + (line + l) * n;
         for (int64_t i = 0; i < h; ++i) {
           if (even) {

@@ -65,38 +65,6 @@ std::pair<double, double> RootsOfUnity::operator()(int64_t k) const {
 
 namespace {
 
-constexpr int64_t kLargestRadix = 31;
-
-// A stage (see fft_stages.h) of any radix, with radix^2 multiplications.
-template <class R>
-void GeneralButterflies(int64_t radix, const R* roots, const R* __restrict xr, const R* __restrict xi, R* __restrict yr,
-                        R* __restrict yi, int64_t rest, int64_t span, const R* twiddle) {
-  int64_t step = rest * span;
-  for (int64_t j = 0; j < rest; ++j) {
-    for (int64_t r = 0; r < radix; ++r) {
-      R* br = yr + (radix * j + r) * span;
-      R* bi = yi + (radix * j + r) * span;
-      std::copy_n(xr + j * span, span, br);
-      std::copy_n(xi + j * span, span, bi);
-      for (int64_t u = 1; u < radix; ++u) {
-        R wr = roots[2 * (r * u % radix)], wi = roots[2 * (r * u % radix) + 1];
-        const R *ar = xr + j * span + u * step, *ai = xi + j * span + u * step;
-        for (int64_t t = 0; t < span; ++t) {
-          br[t] += ar[t] * wr - ai[t] * wi;
-          bi[t] += ar[t] * wi + ai[t] * wr;
-        }
-      }
-      if (r == 0) continue;
-      R wr = twiddle[(j * (radix - 1) + r - 1) * 2], wi = twiddle[(j * (radix - 1) + r - 1) * 2 + 1];
-      for (int64_t t = 0; t < span; ++t) {
-        R re = br[t] * wr - bi[t] * wi;
-        bi[t] = br[t] * wi + bi[t] * wr;
-        br[t] = re;
-      }
-    }
-  }
-}
-
 const FftKernels& Chosen() {
 #if defined(__x86_64__)
   if (ChosenIsa() == Isa::kAvx512) return kAvx512Fft;
@@ -105,20 +73,28 @@ const FftKernels& Chosen() {
   return kBaselineFft;
 }
 
-// The radices of a length's stages, and what is left of it: 1, or something with a large prime factor. Powers of two go
-// in eights, and in fours where that leaves no two alone.
-std::vector<int64_t> Radices(int64_t n, int64_t* left) {
+// The radices of a length's stages. Powers of two go in eights, and in fours where that leaves no two alone. The larger
+// ones come last, when there are many points beside each other to make vectors of.
+std::vector<int64_t> Radices(int64_t n) {
   std::vector<int64_t> radices;
   int64_t twos = 0, rest = n;
   for (; rest % 2 == 0; rest /= 2) ++twos;
   for (; twos >= 3 && twos != 4; twos -= 3) radices.push_back(8);
   for (; twos >= 2; twos -= 2) radices.push_back(4);
   if (twos) radices.push_back(2);
-  for (int64_t p = 3; p <= kLargestRadix; ++p) {
+  for (int64_t p = 3; p * p <= rest; p += 2) {
     while (rest % p == 0) radices.push_back(p), rest /= p;
   }
-  *left = rest;
+  if (rest > 1) radices.push_back(rest);
   return radices;
+}
+
+// From this radix on a convolution is better where points beside each other do not fill a vector.
+constexpr int64_t kConvolved = 37;
+
+template <class R>
+bool Known(int64_t radix) {
+  return radix <= 8 && FftLoops<R>().stage[radix];
 }
 
 }  // namespace
@@ -135,50 +111,28 @@ const FftStages<double>& FftLoops() {
 
 template <class R>
 bool FftPlan<R>::ByLines(int64_t n) {
-  int64_t rest;
-  std::vector<int64_t> radices = Radices(n, &rest);
-  auto known = [](int64_t radix) { return radix <= 8 && FftLoops<R>().stage[radix]; };
-  return rest == 1 && radices.size() > 1 && known(radices[0]) && known(radices.back());
+  std::vector<int64_t> radices = Radices(n);
+  return radices.size() > 1 && Known<R>(radices[0]) && Known<R>(radices.back());
 }
 
 template <class R>
 FftPlan<R>::FftPlan(int64_t n) : n_(n), by_lines_(ByLines(n)) {
-  int64_t rest;
-  std::vector<int64_t> factors = Radices(n, &rest);
-  if (rest > 1) {
-    // X[k] = chirp[k] * sum over j of (x[j] chirp[j]) conj(chirp[k - j]), chirp[k] = exp(-pi i k^2 / n).
-    int64_t m = 1;
-    while (m < 2 * n - 1) m *= 2;
-    inner_ = std::make_unique<FftPlan>(m);
-    RootsOfUnity roots(2 * n);
-    chirp_.resize(2 * n);
-    filter_.assign(2 * m, R(0));
-    for (int64_t k = 0; k < n; ++k) {
-      // k^2 mod 2n without overflow for any practical length.
-      int64_t square = static_cast<int64_t>(static_cast<unsigned __int128>(k) * k % (2 * n));
-      auto [re, im] = roots(square);
-      chirp_[2 * k] = static_cast<R>(re), chirp_[2 * k + 1] = static_cast<R>(im);
-      for (int64_t at : {k, (m - k) % m}) {
-        filter_[at] = static_cast<R>(re / m), filter_[m + at] = static_cast<R>(-im / m);
-      }
-    }
-    std::vector<R> scratch(inner_->ScratchPerLane());
-    inner_->Transform(filter_.data(), filter_.data() + m, scratch.data(), 1);
-    return;
-  }
+  std::vector<int64_t> factors = Radices(n);
   RootsOfUnity roots(n);
   int64_t length = n;
   for (int64_t radix : factors) {
-    Stage stage{radix, length / radix, {}, {}};
-    stage.twiddle.resize(2 * stage.rest * (radix - 1));
+    Stage stage{radix, length / radix, {}, {}, nullptr};
+    if (radix >= kConvolved) stage.convolution = std::make_unique<FftConvolution<R>>(radix);
+    const bool none = radix > kLargestRadix && stage.rest == 1;  // of the factors, which are ones, is needed
+    if (!none) stage.twiddle.resize(2 * stage.rest * (radix - 1));
     R* to = stage.twiddle.data();
-    for (int64_t j = 0; j < stage.rest; ++j) {
+    for (int64_t j = 0; !none && j < stage.rest; ++j) {
       for (int64_t r = 1; r < radix; ++r, to += 2) {
         auto [re, im] = roots(j * r * (n / length));
         to[0] = static_cast<R>(re), to[1] = static_cast<R>(im);
       }
     }
-    if (radix > 8 || !FftLoops<R>().stage[radix]) {
+    if (!Known<R>(radix) && radix <= kLargestRadix) {
       for (int64_t r = 0; r < radix; ++r) {
         auto [re, im] = RootOfUnity(r, radix);
         stage.roots.push_back(static_cast<R>(re));
@@ -189,7 +143,7 @@ FftPlan<R>::FftPlan(int64_t n) : n_(n), by_lines_(ByLines(n)) {
     length /= radix;
   }
   // What the first stage sorts is the length of the next one's vectors.
-  if (!by_lines_ || factors[0] < 4) return;
+  if (factors.size() < 2 || factors[0] < 4 || !Known<R>(factors[0])) return;
   const Stage& stage = stages_[0];
   int64_t parts = 2 * (stage.radix - 1);
   first_.resize(stage.twiddle.size());
@@ -199,25 +153,13 @@ FftPlan<R>::FftPlan(int64_t n) : n_(n), by_lines_(ByLines(n)) {
 }
 
 template <class R>
-int64_t FftPlan<R>::ScratchPerLane() const {
-  return inner_ ? 2 * inner_->size() + inner_->ScratchPerLane() : 2 * n_;
-}
-
-template <class R>
-void FftPlan<R>::Transform(R* re, R* im, R* scratch, int64_t lanes) const {
-  if (inner_) {
-    Bluestein(re, im, scratch, lanes);
-  } else {
-    Stockham(re, im, scratch, lanes);
-  }
-}
-
-template <class R>
 void FftPlan<R>::Run(const Stage& s, const R* xr, const R* xi, R* yr, R* yi, int64_t span) const {
-  if (s.roots.empty()) {
+  if (Known<R>(s.radix)) {
     FftLoops<R>().stage[s.radix](xr, xi, yr, yi, s.rest, span, span, s.twiddle.data());
+  } else if (s.convolution && (s.roots.empty() || s.rest * span < kLine<R> / 2)) {
+    s.convolution->Stage(xr, xi, yr, yi, s.rest, span, s.twiddle.data());
   } else {
-    GeneralButterflies(s.radix, s.roots.data(), xr, xi, yr, yi, s.rest, span, s.twiddle.data());
+    FftLoops<R>().any(s.radix, s.roots.data(), xr, xi, yr, yi, s.rest, span, s.twiddle.data());
   }
 }
 
@@ -233,7 +175,7 @@ R* FftPlan<R>::RunSome(size_t first, size_t end, R* x, R* y, int64_t lanes) cons
 }
 
 template <class R>
-void FftPlan<R>::Stockham(R* re, R* im, R* scratch, int64_t lanes) const {
+void FftPlan<R>::Transform(R* re, R* im, R* scratch, int64_t lanes) const {
   R *xr = re, *xi = im, *yr = scratch, *yi = scratch + n_ * lanes;
   int64_t span = lanes;
   for (const Stage& s : stages_) {
@@ -251,7 +193,12 @@ void FftPlan<R>::Stockham(R* re, R* im, R* scratch, int64_t lanes) const {
 template <class R>
 void FftPlan<R>::TransformRow(const R* from, R* to, R* scratch, bool inverse, R scale) const {
   const Stage &first = stages_[0], &last = stages_.back();
+  if (alone()) return first.convolution->Row(from, to, inverse, scale);
   FftLoops<R>().first[first.radix][inverse](from, scratch, scratch + n_, first.rest, first_.data());
+  if (!Known<R>(last.radix)) {
+    const R* x = RunSome(1, stages_.size(), scratch, scratch + 2 * n_, 1);
+    return FftLoops<R>().join(x + inverse * n_, x + !inverse * n_, to, n_, scale);
+  }
   const R* x = RunSome(1, stages_.size() - 1, scratch, scratch + 2 * n_, 1);
   FftLoops<R>().last[last.radix][inverse](x, x + n_, to, n_ / last.radix, scale);
 }
@@ -288,36 +235,6 @@ void FftPlan<R>::PartsToLines(const R* from, R* to, int64_t stride, R* scratch, 
   FftLoops<R>().stage[s.radix](from, from + kLine<R>, scratch, scratch + n_ * kLine<R>, s.rest, kLine<R>, 2 * kLine<R>,
                                s.twiddle.data());
   RestOfLines(to, stride, scratch, inverse, scale);
-}
-
-template <class R>
-void FftPlan<R>::Bluestein(R* re, R* im, R* scratch, int64_t lanes) const {
-  int64_t m = inner_->size();
-  R *ar = scratch, *ai = scratch + m * lanes, *more = scratch + 2 * m * lanes;
-  auto times_chirp = [&](const R* xr, const R* xi, R* yr, R* yi) {
-    for (int64_t k = 0; k < n_; ++k) {
-      R wr = chirp_[2 * k], wi = chirp_[2 * k + 1];
-      for (int64_t t = k * lanes; t < (k + 1) * lanes; ++t) {
-        R x = xr[t], y = xi[t];
-        yr[t] = x * wr - y * wi;
-        yi[t] = x * wi + y * wr;
-      }
-    }
-  };
-  times_chirp(re, im, ar, ai);
-  std::fill(ar + n_ * lanes, ar + m * lanes, R(0));
-  std::fill(ai + n_ * lanes, ai + m * lanes, R(0));
-  inner_->Transform(ar, ai, more, lanes);
-  for (int64_t k = 0; k < m; ++k) {
-    R wr = filter_[k], wi = filter_[m + k];
-    for (int64_t t = k * lanes; t < (k + 1) * lanes; ++t) {
-      R x = ar[t], y = ai[t];
-      ar[t] = x * wr - y * wi;
-      ai[t] = x * wi + y * wr;
-    }
-  }
-  inner_->Transform(ai, ar, more, lanes);  // the inverse; 1/m is in the filter
-  times_chirp(ar, ai, re, im);
 }
 
 template class FftPlan<float>;

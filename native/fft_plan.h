@@ -1,5 +1,5 @@
 // Discrete Fourier transforms of one length: Stockham's self-sorting algorithm in radices 8, 4, 2, 3, 5 and other small
-// primes; lengths with a large prime factor by Bluestein's convolution.
+// primes; large prime factors by convolutions.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "fft_convolution.h"
 #include "fft_tables.h"
 
 namespace ferrule {
@@ -49,14 +50,14 @@ class FftPlan {
 
   int64_t size() const { return n_; }
   // Numbers of type R that Transform needs as scratch for each lane.
-  int64_t ScratchPerLane() const;
+  int64_t ScratchPerLane() const { return 2 * n_; }
 
   // Transforms `lanes` interleaved signals in place, forward and unscaled: element i of signal l is
   // re[i * lanes + l] + i im[i * lanes + l]. For the inverse transform exchange re and im.
   void Transform(R* re, R* im, R* scratch, int64_t lanes) const;
 
   // Can one signal be transformed by itself with full vectors? Then nothing has to be interleaved with others.
-  bool by_rows() const { return !first_.empty(); }
+  bool by_rows() const { return !first_.empty() || alone(); }
   // One signal of interleaved real and imaginary parts, times `scale`; `scratch` has 4 size() numbers. `from` may be
   // `to`.
   void TransformRow(const R* from, R* to, R* scratch, bool inverse, R scale) const;
@@ -76,24 +77,22 @@ class FftPlan {
   struct Stage {
     int64_t radix, rest;     // the sub-length before the stage is radix * rest
     std::vector<R> twiddle;  // for each j < rest and r in 1 … radix - 1: re, im
-    std::vector<R> roots;    // re, im of the radix-th roots of one, for the general radix
+    std::vector<R> roots;    // re, im of the radix-th roots of one, for FftStages::any
+    std::unique_ptr<FftConvolution<R>> convolution;
   };
+  // Is it one convolution?
+  bool alone() const { return stages_.size() == 1 && stages_[0].radix > kLargestRadix; }
   void Run(const Stage& stage, const R* xr, const R* xi, R* yr, R* yi, int64_t span) const;
   // The stages from `first` to before `end`, between x and y, each of which has all real parts, then all imaginary
   // ones; returns where the results are.
   R* RunSome(size_t first, size_t end, R* x, R* y, int64_t lanes) const;
   void FirstOfLines(const R* from, int64_t stride, R* scratch, bool inverse) const;
   void RestOfLines(R* to, int64_t stride, R* scratch, bool inverse, R scale) const;
-  void Stockham(R* re, R* im, R* scratch, int64_t lanes) const;
-  void Bluestein(R* re, R* im, R* scratch, int64_t lanes) const;
 
   int64_t n_;
   bool by_lines_;
   std::vector<Stage> stages_;
   std::vector<R> first_;  // by_rows: the first stage's twiddle factors as FftStages::first wants them
-  // Bluestein: the convolution's transform, the chirp, and the transformed conjugate chirp.
-  std::unique_ptr<FftPlan> inner_;
-  std::vector<R> chirp_, filter_;
 };
 
 template <>

@@ -1,7 +1,9 @@
 // The innermost loops of Fourier transforms, written once and compiled for several instruction sets: each fft_<isa>.cc
 // sets FERRULE_ISA, turns the instructions on with a pragma, and includes this file. The loops are plain; the compiler
 // makes vectors of them. As in gemm_kernel.h, nothing of the standard library may be instantiated here.
+#include "fft_any.h"
 #include "fft_tables.h"
+#include "fft_turn.h"
 #include "fft_vectors.h"
 
 namespace ferrule {
@@ -297,6 +299,11 @@ constexpr FftStages<R> Stages() {
       FERRULE_ALL(Last),
       FERRULE_ALL(FirstOfLines),
       FERRULE_ALL(LastOfLines),
+      AnyStage<R>,
+      Scale<R>,
+      {ScaleRow<R, false>, ScaleRow<R, true>},
+      ToLanes<R>,
+      ToRows<R>,
       Turn<R>,
       Split<R>,
       Join<R>,

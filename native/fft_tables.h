@@ -5,6 +5,9 @@
 
 namespace ferrule {
 
+// The largest radix of stages without a convolution, and how many products are added in a row there.
+constexpr int kLargestRadix = 160, kRun = 16;
+
 // Neighbouring signals that are transformed together.
 template <class R>
 constexpr int kLine = 64 / sizeof(R);
@@ -20,6 +23,15 @@ struct FftStages {
   // By radix, forward and inverse: (x, stride, yr, yi, rest, twiddle), and (xr, xi, y, stride, count, scale).
   void (*first_of_lines[9][2])(const R*, int64_t, R*, R*, int64_t, const R*);
   void (*last_of_lines[9][2])(const R*, const R*, R*, int64_t, int64_t, R);
+  // Of any odd radix up to kLargestRadix: (radix, roots, xr, xi, yr, yi, rest, span, twiddle).
+  void (*any)(int64_t, const R*, const R*, const R*, R*, R*, int64_t, int64_t, const R*);
+  // Products with complex factors: (xr, xi, step, factors, yr, yi, to_step, count, lanes), and of interleaved parts,
+  // also with exchanged parts of x: (x, factors, y, count, scale).
+  void (*scale)(const R*, const R*, int64_t, const R*, R*, R*, int64_t, int64_t, int64_t);
+  void (*scale_row[2])(const R*, const R*, R*, int64_t, R);
+  // (x, distance, count, re, im, apart, lanes), and (re, im, apart, y, distance, count, lanes, scale).
+  void (*to_lanes)(const R*, int64_t, int64_t, R*, R*, int64_t, int64_t);
+  void (*to_rows)(const R*, const R*, int64_t, R*, int64_t, int64_t, int64_t, R);
   void (*turn)(const R*, const R*, int64_t, const R*, const R*, R*, int64_t);  // (xr, xi, count, near, far, y, block)
   void (*split)(const R*, R*, R*, int64_t);                                    // interleaved parts to two arrays
   void (*join)(const R*, const R*, R*, int64_t, R);                            // and back, scaled

@@ -509,6 +509,34 @@ def test_fft(length, single):
         assert np.abs(got - want).max() <= tolerance * max(1, np.abs(want).max())
 
 
+@pytest.mark.parametrize("length", [1001, 808, 291, 2032, 157, 163, 326, 995, 251, 4072, 27221])
+@pytest.mark.parametrize("single", [False, True])
+def test_fft_of_prime_factors(length, single):
+    """Stages of odd radices, with few points beside each other and with many, and convolutions, alone and as stages."""
+    c, r = (np.complex64, np.float32) if single else (np.complex128, np.float64)
+    tolerance = 5e-7 if single else 1e-15
+
+    def close(got, want):
+        size = np.sqrt(np.mean(np.abs(want) ** 2))
+        assert np.sqrt(np.mean(np.abs(got - want) ** 2)) <= tolerance * size
+        assert np.abs(got - want).max() <= 8 * tolerance * size
+
+    for batch in (1, 5, 37):
+        x = random((batch, length), c)
+        for kind, reference in (("FFT", np.fft.fft), ("IFFT", np.fft.ifft)):
+            close(call("fft", [x], [(x.shape, c)], dict(type=kind, length=(length,)))[0], reference(wide(x)))
+        x = random((batch, length), r)
+        half = ((batch, length // 2 + 1), c)
+        y = call("fft", [x], [half], dict(type="RFFT", length=(length,)))[0]
+        close(y, np.fft.rfft(wide(x)))
+        close(call("fft", [y], [(x.shape, r)], dict(type="IRFFT", length=(length,)))[0], wide(x))
+
+
+@pytest.mark.parametrize("lengths", [(157, 7), (163, 101), (9, 1009), (331, 40)])
+def test_fft_dimensions_of_prime_factors(lengths):
+    test_fft_dimensions(lengths, 3)
+
+
 @pytest.mark.parametrize("length", [1 << 14, 16000, 49152, 1 << 18, 200_000, 1 << 20])
 @pytest.mark.parametrize("single", [False, True])
 def test_fft_of_long_signals(length, single):
