@@ -13,6 +13,7 @@ Layers, each in a file of its own, arrows pointing down:
     kernel     the schedule: loops over the result's index space, vector lanes, tails, reductions, in-place updates
     emitter    element expressions: what element `index` of a value is, by recursion over the block, memoised
     index      index arithmetic: an index component is a scalar base plus a constant stride per vector lane
+    counted    indices that are sums and multiples of iota
     scalar     arithmetic on lanes for each dtype: `Scalars` (add, compare, convert, load, store, …)
     row_loop   reductions along a row, then the row · while_loop   loops that run in a kernel
     short_rows reductions along rows of a few elements, with a row in each lane · row_pieces   its loops

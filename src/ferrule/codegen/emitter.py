@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ferrule.codegen import memory
+from ferrule.codegen.counted import counted
 from ferrule.codegen.index import Component, Cond, Index, Indexer, Part
 from ferrule.codegen.lanes import split
 from ferrule.codegen.llvm import Builder, V
@@ -172,6 +173,8 @@ class Emitter:
         `limits`: it may be limited to these, where that is cheaper before it is made wider.
         """
         value = op.operands[i]
+        if (known := counted(self, value, index)) is not None:
+            return known
         dtype = tensor(value).dtype
         alone = self.width > 1 and value not in self.family.varying and is_uniform(index)
         em = self.family.at(1) if alone else self
