@@ -59,3 +59,15 @@ def test_stages_of_batches(device: jax.Device) -> None:
         return lax.fori_loop(0, 6, lambda i, k: k.at[:, i].set(jnp.tanh(jnp.einsum("s,bsd->bd", w[i], k))), k)
 
     agree(function, numbers(7, 7), numbers(64, 7, 2))
+
+
+def test_updates_of_states(device: jax.Device) -> None:
+    """Windows of many short dimensions, in the memory of the target and beside it."""
+
+    def function(s):
+        turned = jnp.moveaxis(s, (4, 7), (0, 1)).at[1, 1].multiply(-1)
+        again = jnp.moveaxis(turned, (0, 1), (4, 7)).at[:, 1].add(s[:, 0])
+        return again, again.at[..., 0, :].set(s[..., 1, :]), s + 1
+
+    agree(function, numbers(*(2,) * 10))
+    agree(lambda s: lax.fori_loop(0, 9, lambda i, s: s.at[i % 2, 1].multiply(-0.5), s), numbers(*(2,) * 9))
