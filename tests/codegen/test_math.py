@@ -156,6 +156,16 @@ def test_f64_against_scipy(name: str) -> None:
     np.testing.assert_allclose(got, reference(x), rtol=1e-12, atol=1e-12)
 
 
+def test_erf_inv_f64_at_its_ends() -> None:
+    rest = np.concatenate([2.0 ** -np.arange(1, 54), 10 ** rng.uniform(-15, -0.4, 971)])
+    call = compile_op(op_of("erf_inv", [types.f64], types.f64), 8)
+    x = 1 - rest
+    np.testing.assert_allclose(call(x), special.erfcinv(1 - x), rtol=2e-15)
+    np.testing.assert_allclose(call(-x), -special.erfcinv(1 - x), rtol=2e-15)
+    x = np.concatenate([10 ** rng.uniform(-300, -0.4, 1016), [5e-324, 1e-9, 2e-9, 0.5, 0.0, 1.0, -1.0, 2.0]])
+    np.testing.assert_allclose(call(x), special.erfinv(x), rtol=2e-15)
+
+
 @pytest.mark.parametrize("name", ["lgamma", "digamma"])
 def test_gamma_f32(name: str) -> None:
     reference = special.gammaln if name == "lgamma" else special.digamma
