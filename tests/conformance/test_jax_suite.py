@@ -177,7 +177,7 @@ def platform(request: pytest.FixtureRequest) -> str:
 
 def test_a_sample_of_jax_primitives(tmp_path: Path, platform: str) -> None:
     """On xpu a smaller one: each program is compiled twice, by Ferrule and by the device."""
-    results, part, at_least = tmp_path / "primitives.jsonl", *(("25", 180) if platform == "ferrule" else ("50", 90))
+    results, part, at_least = tmp_path / "primitives.jsonl", *(("100", 45) if platform == "ferrule" else ("50", 90))
     judge(run("primitives", "--platform", platform, "--one-in", part, results=results), at_least, results, platform)
 
 
