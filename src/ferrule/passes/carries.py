@@ -37,6 +37,7 @@ def _dropped(block: Block) -> Block | None:
         for region in op.regions:
             used.update(region.results)
     found = False
+    known: dict[Block, tuple[int, list[int]]] = {}
 
     def rule(out: Block, op: Op, operands: list[Value]) -> Sequence[Value] | None:
         nonlocal found
@@ -44,11 +45,11 @@ def _dropped(block: Block) -> Block | None:
             return None
         cond, body = op.regions
         counted = "trips" in op.attrs
-        live = _needed(op, {i for i, r in enumerate(op.results) if r in used})
-        if len(live) == len(operands):
+        live = _needed(op, [i for i, r in enumerate(op.results) if r in used], known)
+        kept = [i for i in range(len(operands)) if live >> i & 1]
+        if len(kept) == len(operands):
             return None
         found = True
-        kept = sorted(live)
         regions = []
         for region, results in ((cond, cond.results), (body, [body.results[i] for i in kept])):
             slim = Block(region.args[i].type for i in kept)
@@ -69,39 +70,55 @@ def _dropped(block: Block) -> Block | None:
     return slimmer if found else None
 
 
-def _needed(loop: Op, live: set[int]) -> set[int]:
-    """The carries that those in `live`, the condition, and effects are computed from."""
+def _needed(loop: Op, live: Iterable[int], known: dict[Block, tuple[int, list[int]]]) -> int:
+    """The carries that those in `live`, the condition, and effects are computed from, as bits."""
     cond, body = loop.regions
-    if "trips" not in loop.attrs:
-        live = live | _arguments(cond, cond.results)
-    for region in loop.regions:
-        live = live | _arguments(region, [v for op in region.ops if has_effects(op) for v in _reads(op)])
-    while True:
-        more = live | _arguments(body, [body.results[i] for i in live])
-        if more == live:
-            return live
-        live = more
+    if (found := known.get(body)) is None:
+        # All carries at once, and each loop once: one question for each carry that asks each loop inside, for as many
+        # carries, grows with the power of the depth (NUTS has four loops in each other: 6 s).
+        tests, values = _arguments(cond, known), _arguments(body, known)
+        always = 0
+        if "trips" not in loop.attrs:
+            for value in cond.results:
+                always |= tests.get(value, 0)
+        for region, bits in ((cond, tests), (body, values)):
+            for value in (v for op in region.ops if has_effects(op) for v in _reads(op)):
+                always |= bits.get(value, 0)
+        reached = [1 << i | values.get(v, 0) for i, v in enumerate(body.results)]
+        for i in range(len(reached)):
+            for j, bits_j in enumerate(reached):
+                if bits_j >> i & 1:
+                    reached[j] |= reached[i]
+        found = known[body] = always | _united(always, reached), reached
+    always, reached = found
+    for i in live:
+        always |= reached[i]
+    return always
 
 
-def _arguments(region: Block, values: Iterable[Value]) -> set[int]:
-    """The numbers of the region's arguments that these values are computed from."""
-    number = {arg: i for i, arg in enumerate(region.args)}
-    inside = set(region.ops)
-    stack, seen = list(values), set[Value]()
-    while stack:
-        value = stack.pop()
-        if value in seen:
-            continue
-        seen.add(value)
-        op = value.op
-        if op is None or op not in inside:
-            continue
-        if op.name == "while":
-            stack += [op.operands[i] for i in _needed(op, {value.index})]
-            stack += [v for r in op.regions for v in r.free()]
+def _united(numbers: int, bits: Sequence[int]) -> int:
+    """The union of those of the sets that `numbers` names."""
+    union = 0
+    for i, more in enumerate(bits):
+        if numbers >> i & 1:
+            union |= more
+    return union
+
+
+def _arguments(region: Block, known: dict[Block, tuple[int, list[int]]]) -> dict[Value, int]:
+    """Which of the region's arguments each value in it is computed from, as bits."""
+    bits = {arg: 1 << i for i, arg in enumerate(region.args)}
+    for op in region.ops:
+        loop, reads = op.name == "while", 0
+        for value in _reads(op)[len(op.operands) if loop else 0 :]:
+            reads |= bits.get(value, 0)
+        if loop:
+            carried = [bits.get(v, 0) for v in op.operands]
+            for i, result in enumerate(op.results):
+                bits[result] = reads | _united(_needed(op, [i], known), carried)
         else:
-            stack += _reads(op)
-    return {number[v] for v in seen if v in number}
+            bits.update(dict.fromkeys(op.results, reads))
+    return bits
 
 
 def _copy(out: Block, region: Block, results: Sequence[Value], env: dict[Value, Value]) -> None:
