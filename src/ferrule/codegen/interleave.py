@@ -18,6 +18,7 @@ from ferrule.codegen.lanes import bits_of
 from ferrule.codegen.llvm import V
 from ferrule.codegen.row_pieces import in_pieces
 from ferrule.codegen.scalar import compute_type
+from ferrule.codegen.short_rows import Columns
 from ferrule.codegen.tiles import CHEAP
 from ferrule.ir import Block, Value, tensor
 from ferrule.ops import OPS
@@ -38,7 +39,7 @@ def lanes_along_rows(family: Family, block: Block, along: Sequence[tuple[Value, 
     if family.machine.grouped or len(sizes) < 2 or not 1 < sizes[-1] <= LONGEST:
         return 0
     joined = any(op.name == "concatenate" for op in block.ops)  # each place in a row asks for its own part only
-    if sum(OPS[op.name].flops for op in block.ops) > (JOINED if joined else CHEAP):
+    if sum(OPS[op.name].flops for op in block.ops) > (JOINED if joined or _once(block, sizes[-1]) else CHEAP):
         return 0
     if any(op.regions for op in block.ops):
         return 0
@@ -53,6 +54,24 @@ def lanes_along_rows(family: Family, block: Block, along: Sequence[tuple[Value, 
     total = prod(sizes)
     across = [v for v, loop in along if loop == len(sizes) - 2 and 4 * tensor(v).size >= total]
     return width if across and not any(loop == len(sizes) - 1 for _, loop in along) else 0
+
+
+def _once(block: Block, count: int) -> bool:
+    """Is most of the work of a kernel done once for a short row, and not for each of its elements?"""
+    if count > SHORT:
+        return False
+    rows = tensor(block.results[0]).size // count
+    work = [(OPS[op.name].flops, tensor(op.results[0]).size <= rows) for op in block.ops]
+    return 2 * sum([flops for flops, once in work if once]) >= sum([flops for flops, _ in work])
+
+
+def _gathers_rows(block: Block, count: int) -> bool:
+    """Are whole rows of other arrays chosen, as the pixels of an image are? Then their places are asked for by a number
+    that is known, but no constant, which arrays that are joined along the rows would need."""
+    indices = {op.operands[1] for op in block.ops if op.name == "gather"}
+    if any(op.name in ("concatenate", "pad") and op.result not in indices for op in block.ops):
+        return False
+    return any(op.name == "gather" and count in op.operands[0].shape for op in block.ops)
 
 
 def emit(
@@ -82,9 +101,14 @@ def _loops(
     end: V,
     compute: Compute,
 ) -> int:
+    whole = _gathers_rows(block, sizes[-1])
+
     def store(em: Emitter, outer: Sequence[Component], first: Index) -> None:
         """All results are computed before the first is stored: they may lie in an operand's memory."""
-        found = [compute(em, [*outer, first, em.ix.number(k)]) for k in range(sizes[-1])]
+        family.columns = Columns(width, sizes[-1]) if em.width > 1 and whole else None
+        number = family.columns.at if family.columns else em.ix.number
+        found = [compute(em, [*outer, first, number(k)]) for k in range(sizes[-1])]
+        family.columns = None
         start = em.ix.flatten([*outer, first._replace(step=0), em.ix.number(0)], sizes)
         for i, (value, pointer) in enumerate(zip(block.results, outputs, strict=True)):
             dtype = value.dtype

@@ -79,6 +79,9 @@ def emit(family: Family, block: Block, outputs: Sequence[V], begin: V, end: V, n
     if lanes := interleave.lanes_along_rows(family, block, along, sizes):
         grid = interleave.emit(family, block, sizes, lanes, outputs, begin, end, compute)
         return grid, grain(grid, nanoseconds)
+    if planes := _planes(family, block, sizes):
+        grid = nest(family, sizes[1:], planes, begin, end, partial(_all_planes, sizes[0], compute, write), nanoseconds)
+        return grid, grain(grid, nanoseconds)
     if not fetch and (columns := column_folds.columns_of(block, family.machine, sizes)) is not None:
         grid = column_folds.emit(family, block, columns, sizes, outputs, begin, end)
         return grid, grain(grid, nanoseconds)
@@ -123,6 +126,34 @@ def _unshaped(block: Block) -> Block:
     bare = Block()
     bare.args, bare.ops, bare.results = block.args, block.ops, ends
     return bare
+
+
+def _planes(family: Family, block: Block, sizes: Sequence[int]) -> int:
+    """How many lanes, if most of the work is the same for all of a few planes (an image's channels come first)."""
+    count, shape = sizes[0], block.results[0].shape
+    if family.machine.grouped or len(sizes) < 2 or not 1 < count <= interleave.SHORT or shape[0] != count:
+        return 0
+    if any(op.regions for op in block.ops):
+        return 0
+    work = [(OPS[op.name].flops, op.results[0].shape == shape[1:]) for op in block.ops]
+    shared, total = sum([flops for flops, once in work if once]), sum([flops for flops, _ in work])
+    if shared < total / 2 or shared + count * (total - shared) > interleave.JOINED:
+        return 0
+    return lane_count(block, family.machine, sizes[-1], prod(sizes[1:-1]))
+
+
+def _all_planes(
+    count: int,
+    compute: Callable[[Emitter, Sequence[Component]], list[Lanes]],
+    write: Callable[[Emitter, Sequence[Component], list[Lanes]], None],
+    em: Emitter,
+    at: Sequence[Component],
+) -> None:
+    """An element of each plane; all are computed before the first is stored: they may lie in an operand's memory."""
+    places = [(em.ix.number(k), *at) for k in range(count)]
+    found = [compute(em, place) for place in places]
+    for place, lanes in zip(places, found, strict=True):
+        write(em, place, lanes)
 
 
 def grain(grid: int, nanoseconds: float) -> int:

@@ -128,21 +128,24 @@ def _every(ix: Indexer, pointer: V, type: str, offset: Index, align: int) -> V:
 
 # A gather instruction reads one lane after the other, on most processors more slowly than plain loads do. These are
 # many instructions: only so many gathers of a kernel are written like this.
-PICKED = 4
+PICKED = 12
 
 
 def _pick(ix: Indexer, pointer: V, type: str, offset: Index, align: int) -> V:
     """The elements at an offset that is its own in each lane, by a load for each."""
-    b, width = ix.b, ix.width
-    if offset.step is not None:
-        start = b.offset(pointer, type, offset.base)
-        addresses = [b.offset(start, type, V("i64", str(lane * offset.step))) for lane in range(width)]
-    else:
-        addresses = [b.offset(pointer, type, place) for place in _places(ix, offset)]
-    result = V(f"<{width} x {type}>", "poison")
-    for lane, address in enumerate(addresses):
+    b = ix.b
+    result = V(f"<{ix.width} x {type}>", "poison")
+    for lane, address in enumerate(_each(ix, pointer, type, offset)):
         result = b.emit(result.type, f"insertelement {result}, {b.load(type, address, align)}, i64 {lane}")
     return result
+
+
+def _each(ix: Indexer, pointer: V, type: str, offset: Index) -> list[V]:
+    """The address of each lane, as scalars."""
+    if offset.step is None:
+        return [ix.b.offset(pointer, type, place) for place in _places(ix, offset)]
+    start = ix.b.offset(pointer, type, offset.base)
+    return [ix.b.offset(start, type, V("i64", str(lane * offset.step))) for lane in range(ix.width)]
 
 
 def _places(ix: Indexer, offset: Index) -> list[V]:
@@ -187,23 +190,25 @@ def _exchanged(b: Builder, rows: list[V], width: int) -> list[V]:
     return rows
 
 
-def load_columns(ix: Indexer, pointer: V, dtype: DType, offset: Index, count: int) -> list[V]:
-    """For offset, offset + 1, …, `count` of them (a power of two, no more than lanes): what `load` gives there."""
+def load_columns(
+    ix: Indexer, pointer: V, dtype: DType, offset: Index, pieces: Sequence[tuple[int, int]]
+) -> list[list[V]]:
+    """For each piece (first, count), `count` a power of two and no more than there are lanes: what `load` gives for
+    offset + first, offset + first + 1, …"""
     b, type, width = ix.b, memory_type(dtype), ix.width
-    assert offset.step is not None
-    start = b.offset(pointer, type, offset.base)
-    rows = []
-    for row in range(count):
-        lanes = range(row, width, count)
-        parts = [
-            b.load(vector(type, count), b.offset(start, type, V("i64", str(lane * offset.step))), dtype.itemsize)
-            for lane in lanes
-        ]
-        while len(parts) > 1:
-            size = count * len(lanes) // len(parts)
-            parts = [shuffle(b, x, y, range(2 * size)) for x, y in zip(parts[::2], parts[1::2], strict=True)]
-        rows += parts
-    return _exchanged(b, rows, width)
+    places = _each(ix, pointer, type, offset)
+    found = []
+    for first, count in pieces:
+        rows = []
+        for row in range(count):
+            starts = [b.offset(p, type, V("i64", str(first))) for p in places[row::count]]
+            parts = [b.load(vector(type, count), start, dtype.itemsize) for start in starts]
+            while len(parts) > 1:
+                size = count * len(starts) // len(parts)
+                parts = [shuffle(b, x, y, range(2 * size)) for x, y in zip(parts[::2], parts[1::2], strict=True)]
+            rows += parts
+        found.append(_exchanged(b, rows, width))
+    return found
 
 
 def store_columns(ix: Indexer, pointer: V, dtype: DType, offset: Index, columns: Sequence[V]) -> None:

@@ -82,16 +82,18 @@ class Columns:
 
         number, pointer = int(column.base.ref), family.pointers[value]
         offset = em.ix.flatten(place(0), value.shape)
-        if offset.step is None or offset.step < self.count:
+        anywhere = offset.step is None and self.count < PICKED  # longer rows are asked for piece by piece
+        if not anywhere and (offset.step is None or offset.step < self.count):
             return None
         if self.count < PICKED and offset.step == self.count:
-            raw = memory.load_unmixed(em.ix, pointer, dtype, offset, self.count)
-            first = 0
+            pieces = [(0, self.count)]
+            raw = [memory.load_unmixed(em.ix, pointer, dtype, offset, self.count)]
         else:
-            first, size = next(p for p in self.pieces() if p[0] <= number < p[0] + p[1])
-            raw = memory.load_columns(em.ix, pointer, dtype, em.ix.add(offset, first), size)
-        for i, lanes in enumerate(raw):
-            em.remember(value, place(first + i), em.s.from_memory(dtype, lanes))
+            pieces = [p for p in self.pieces() if anywhere or p[0] <= number < p[0] + p[1]][: None if anywhere else 1]
+            raw = memory.load_columns(em.ix, pointer, dtype, offset, pieces)
+        for (first, _), lanes_of in zip(pieces, raw, strict=True):
+            for i, lanes in enumerate(lanes_of):
+                em.remember(value, place(first + i), em.s.from_memory(dtype, lanes))
         return em.memo[value, index]
 
     def store(self, em: Emitter, pointer: V, value: Value, offset: Index, columns: Sequence[Lanes]) -> None:

@@ -88,7 +88,6 @@ def indexes(reader: Op, joined: Op) -> bool:
         reader.name == "gather"
         and [i for i, v in enumerate(reader.operands) if v is joined.result] == [1]
         and joined.attrs.get("dimension") == reader.attrs["dimension_numbers"].index_vector_dim
-        and prod(reader.attrs["slice_sizes"]) == 1
     )
 
 

@@ -38,6 +38,9 @@ RECOMPUTE = 16.0
 NEAR_BYTES, NEAR_RECOMPUTE = range(1 << 11, 1 << 18), 8.0
 # Up to this cost a value is recomputed even where each element is read many times (through a broadcast).
 LIGHT = 2.0
+# Where it is read a few times, as often as a pixel has channels, what is computed again may cost this much for each
+# element; a kernel with a row in each lane computes it once (codegen/interleave.py).
+FEW, AGAIN = 4.0, 128.0
 # Parts of joined arrays up to this cost are not written to memory first: where they meet in a vector, all are computed.
 JOINED = 8.0
 # What the write of a tensor costs, in reads of one: the cache reads a line before it writes it.
@@ -71,6 +74,8 @@ MERGE = 16
 SEARCH = 300
 _OWN = frozenset({0})  # an element is asked for at the kernel's own index
 _NONE: frozenset[Op] = frozenset()
+# Ops that read elements a few times because each belongs to a short row of their result.
+_SPREADING = frozenset({"broadcast_in_dim", "concatenate", "gather"})
 _ELEMENTWISE = frozenset(name for name, definition in OPS.items() if definition.elementwise)
 # A fusion: its results, the materialized values that it reads, and the ops that compute them.
 Content = tuple[Sequence[Value], list[Value], list[Op]]
@@ -378,9 +383,24 @@ class _Fuser:
                     return False
                 if result not in user.operands:
                     return False  # read by a nested function: a plain load there
-                if cost > LIGHT and self._multiplicity(user, result) > 1:
+                if self._read_too_often(user, result, cost):
                     return False
         return True
+
+    def _read_too_often(self, user: Op, value: Value, cost: float) -> bool:
+        """Is a value of this cost to be written to memory, so often does `user` read each element?"""
+        if cost <= LIGHT or (often := self._multiplicity(user, value)) <= 1:
+            return False
+        return often > FEW or cost * (often - 1) > AGAIN or not self._goes_over_pixels(user, often)
+
+    def _goes_over_pixels(self, user: Op, channels: float) -> bool:
+        """Do the kernels that `user` is part of compute so many channels, the first or the last dimension, which may
+        share what each pixel has one of?"""
+        if user.name not in _SPREADING:
+            return False
+        shapes = [self.members[h][0].results[0].type.shape for h in map(self._find, self._kernels_of(user))]
+        apart = all(shape and channels in (shape[0], shape[-1]) for shape in shapes)
+        return apart and self.closed.isdisjoint(map(self._find, self._kernels_of(user)))
 
     def _merge(self, kernels: frozenset[Op]) -> bool:
         """Makes one kernel with several results, when all are plain loops over one shape and no cycle arises."""
@@ -501,8 +521,9 @@ class _Fuser:
             if not any(user.attrs.get("interior_padding", ())):  # in every vector there is something of all parts
                 return 1
         if user.name == "concatenate" and user.result not in self.escaping:
-            if all(indexes(u, user) for u in self.users.get(user.result, ())):
-                return 1  # a place of an element is made of one element of each part
+            readers = self.users.get(user.result, ())
+            if readers and all(indexes(u, user) for u in readers):  # a place is made of one element of each part
+                return max(prod(u.attrs["slice_sizes"]) for u in readers)
         reads = value.shape[-1] if user.name == "gather" and value.shape else 1
         return reads * _size(user.results[0]) / max(1, _size(value))
 
