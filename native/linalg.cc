@@ -56,7 +56,7 @@ bool FactorLower(T* a, int64_t n, PotrfRoutine<T> potrf, ThreadPool* pool) {
   if constexpr (std::is_floating_point_v<T>) {
     return factor(kSmallMatrix, SmallMatrix<T>().cholesky);
   } else {
-    if (!potrf || n <= kOwnBelow || n > INT_MAX) return factor(kLeaf, CholeskySmall<T>);
+    if (!potrf || n > INT_MAX) return factor(kLeaf, CholeskySmall<T>);
     auto library = [&](T* block, int64_t row, int64_t rows) {
       OneBlasThread one;
       int size = static_cast<int>(rows), leading = static_cast<int>(row), info = 0;
@@ -86,7 +86,7 @@ class Cholesky : public Prepared {
   Cholesky(Element type, int64_t batch, int64_t n, bool lower) : type_(type), batch_(batch), n_(n), lower_(lower) {}
 
   Status Run(void* const* operands, void* const* results, ExecContext& context) const override {
-    PotrfRoutine<T> potrf = std::is_floating_point_v<T> ? nullptr : LapackPotrf<T>();
+    PotrfRoutine<T> potrf = std::is_floating_point_v<T> || n_ <= kOwnBelow ? nullptr : LapackPotrf<T>();
     // A large matrix is spread over the pool by itself; small ones one to a thread.
     bool alone = n_ > kOneThread;
     ThreadPool* pool = alone ? context.pool : nullptr;
@@ -132,6 +132,29 @@ class Cholesky : public Prepared {
 
 enum class Form { kPlain, kTransposed, kAdjoint };
 
+// With up to so many multiply-adds it is the rearranging for vectors that takes the time.
+constexpr int64_t kFewSums = 256;
+
+// In place in x: A X = B. Rows and columns of both lie as the steps between them say.
+template <class T>
+void SolveFew(bool lower, bool unit, bool conjugate, int64_t n, const T* a, int64_t a_row, int64_t a_column, T* x,
+              int64_t x_row, int64_t columns, int64_t x_column) {
+  for (int64_t step = 0; step < n; ++step) {
+    int64_t i = lower ? step : n - 1 - step, begin = lower ? 0 : i + 1, end = lower ? i : n;
+    const T* row = a + i * a_row;
+    for (int64_t c = 0; c < columns; ++c) {
+      T* column = x + c * x_column;
+      T rest = column[i * x_row];
+      for (int64_t k = begin; k < end; ++k) {
+        T factor = row[k * a_column];
+        rest -= (conjugate ? Conjugate(factor) : factor) * column[k * x_row];
+      }
+      T pivot = row[i * a_column];
+      column[i * x_row] = unit ? rest : rest / (conjugate ? Conjugate(pivot) : pivot);
+    }
+  }
+}
+
 struct SolveShape {
   int64_t batch, n;        // A is n x n
   int64_t rows, columns;   // of B
@@ -146,12 +169,23 @@ class TriangularSolve : public Prepared {
 
   Status Run(void* const* operands, void* const* results, ExecContext& context) const override {
     int64_t size = SizeOf(type_), matrix = s_.n * s_.n, right = s_.rows * s_.columns;
-    TrsmRoutine<T> trsm = BlasTrsm<T>();
+    const int64_t grain = std::max<int64_t>(1, 32768 / (s_.n * right + 1));  // that are worth a thread
+    if (type_ == kElementOf<T> && s_.n * right <= kFewSums && results[0] != operands[0]) {
+      auto some = [&](int64_t begin, int64_t end) { SolveFewOf(operands, results, begin, end); };
+      if (s_.batch <= grain) {
+        some(0, s_.batch);
+      } else {
+        context.pool->For(s_.batch, grain, some);
+      }
+      return Status();
+    }
     bool one_vector = s_.left ? s_.columns == 1 : s_.rows == 1;
     bool own = s_.n <= kSolveLeaf<T> || s_.n <= kOwnBelow || one_vector ||
                (context.pool->threads() > 1 && s_.n > kSolveAlone &&
                 ((s_.left ? s_.columns : s_.rows) >= kManyColumns || s_.n >= 2 * kSolveAlone));
-    bool library = trsm && !own && s_.n <= INT_MAX && s_.rows <= INT_MAX && s_.columns <= INT_MAX;
+    // To look for it takes as long as a solve of few rows.
+    TrsmRoutine<T> trsm = own ? nullptr : BlasTrsm<T>();
+    bool library = trsm && s_.n <= INT_MAX && s_.rows <= INT_MAX && s_.columns <= INT_MAX;
     // In the own loops X op(A) = B is op(A)^T X^T = B^T.
     bool transpose_a = s_.left == (s_.form != Form::kPlain), conjugate = s_.form == Form::kAdjoint;
     bool lower = s_.lower != transpose_a;
@@ -213,12 +247,26 @@ class TriangularSolve : public Prepared {
     if (alone) {
       some(0, s_.batch);
     } else {
-      context.pool->For(s_.batch, std::max<int64_t>(1, 32768 / (s_.n * right + 1)), some);
+      context.pool->For(s_.batch, grain, some);
     }
     return Status();
   }
 
  private:
+  void SolveFewOf(void* const* operands, void* const* results, int64_t begin, int64_t end) const {
+    const T *a = static_cast<const T*>(operands[0]), *b = static_cast<const T*>(operands[1]);
+    T* x = static_cast<T*>(results[0]);
+    int64_t right = s_.rows * s_.columns;
+    if (x != b) std::copy(b + begin * right, b + end * right, x + begin * right);
+    bool transpose_a = s_.left == (s_.form != Form::kPlain), conjugate = s_.form == Form::kAdjoint;
+    int64_t a_row = transpose_a ? 1 : s_.n, a_column = transpose_a ? s_.n : 1;
+    int64_t x_row = s_.left ? s_.columns : 1, x_column = s_.left ? 1 : s_.columns;
+    for (int64_t i = begin; i < end; ++i) {
+      SolveFew(s_.lower != transpose_a, s_.unit, conjugate, s_.n, a + i * s_.n * s_.n, a_row, a_column, x + i * right,
+               x_row, s_.left ? s_.columns : s_.rows, x_column);
+    }
+  }
+
   // What two matrices of n rows have in common.
   void Rows(const T* from, int64_t from_row, T* to, int64_t to_row) const {
     for (int64_t r = 0; r < s_.n; ++r) std::copy_n(from + r * from_row, std::min(from_row, to_row), to + r * to_row);

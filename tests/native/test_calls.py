@@ -639,7 +639,7 @@ def test_cholesky_is_as_exact_as_lapack(n, least):
 
 
 @pytest.mark.parametrize("dtype", ["f", "d", "F", "D"])
-@pytest.mark.parametrize("n,other", [(1, 3), (5, 0), (6, 4), (19, 1), (60, 35), (70, 1), (270, 65)])
+@pytest.mark.parametrize("n,other", [(1, 3), (3, 4), (5, 0), (6, 4), (6, 8), (19, 1), (60, 35), (70, 1), (270, 65)])
 def test_triangular_solve(dtype, n, other):
     for left, lower, unit in itertools.product([True, False], repeat=3):
         for form in ("NO_TRANSPOSE", "TRANSPOSE", "ADJOINT"):
@@ -658,6 +658,12 @@ def test_triangular_solve(dtype, n, other):
             )
             at = dict(left_side=left, lower=lower, unit_diagonal=unit, transpose_a=form)
             close(call("triangular_solve", [a, b], [(b.shape, dtype)], at)[0], want, dtype, 200)
+
+
+def test_few_rows_of_many_matrices_are_shared_among_threads():
+    a, b = random((5000, 3, 3), "f") * 0.3 + 3 * np.eye(3, dtype="f"), random((5000, 3, 2), "f")
+    at = dict(left_side=True, lower=True, unit_diagonal=False, transpose_a="NO_TRANSPOSE")
+    close(call("triangular_solve", [a, b], [(b.shape, "f")], at)[0], np.linalg.solve(np.tril(wide(a)), b), "f", 200)
 
 
 # --- errors -----------------------------------------------------------------------------------------------------
