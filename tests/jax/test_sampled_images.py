@@ -112,3 +112,31 @@ def test_gradients(device) -> None:
         return (bilinear(clipped)(image, *places(40, 48, turn)) ** 2).mean()
 
     compare(device, jax.grad(loss, (0, 1)), image, TURN)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("features", [1, 2, 3, 4])
+def test_levels_of_hashed_cells(device, features: int, dtype: str) -> None:
+    """Rows of a table for the corners of a cell, weighted, level beside level; and the gradient of the table."""
+    rng = np.random.default_rng(5)
+    table = rng.integers(-3, 4, (3, 64, features)).astype(jnp.dtype(dtype))
+    points = rng.integers(0, 256, (1000, 2)).astype(np.float32) / 256
+
+    def encode(table):
+        levels = []
+        for level in range(3):
+            at = points * 4.0 * 2**level
+            cell = jnp.floor(at).astype(jnp.uint32)
+            part = (at - jnp.floor(at)).astype(table.dtype)
+            total = 0
+            for a in (0, 1):
+                for b in (0, 1):
+                    place = ((cell[:, 0] + a) ^ (cell[:, 1] + b) * jnp.uint32(2654435761)) % jnp.uint32(64)
+                    weight = (part[:, 0] if a else 1 - part[:, 0]) * (part[:, 1] if b else 1 - part[:, 1])
+                    total += table[level, place] * weight[:, None]
+            levels.append(total)
+        return jnp.concatenate(levels, -1)
+
+    compare(device, encode, table)
+    if dtype == "float32":
+        compare(device, jax.grad(lambda table: (encode(table) ** 2).sum() / 512), table)

@@ -18,7 +18,7 @@ from ferrule.codegen.lanes import bits_of
 from ferrule.codegen.llvm import V
 from ferrule.codegen.row_pieces import in_pieces
 from ferrule.codegen.scalar import compute_type
-from ferrule.codegen.short_rows import Columns
+from ferrule.codegen.short_rows import Columns, by_number
 from ferrule.codegen.tiles import CHEAP
 from ferrule.ir import Block, Value, tensor
 from ferrule.ops import OPS
@@ -65,15 +65,6 @@ def _once(block: Block, count: int) -> bool:
     return 2 * sum([flops for flops, once in work if once]) >= sum([flops for flops, _ in work])
 
 
-def _gathers_rows(block: Block, count: int) -> bool:
-    """Are whole rows of other arrays chosen, as the pixels of an image are? Then their places are asked for by a number
-    that is known, but no constant, which arrays that are joined along the rows would need."""
-    indices = {op.operands[1] for op in block.ops if op.name == "gather"}
-    if any(op.name in ("concatenate", "pad") and op.result not in indices for op in block.ops):
-        return False
-    return any(op.name == "gather" and count in op.operands[0].shape for op in block.ops)
-
-
 def emit(
     family: Family,
     block: Block,
@@ -101,14 +92,12 @@ def _loops(
     end: V,
     compute: Compute,
 ) -> int:
-    whole = _gathers_rows(block, sizes[-1])
+    columns = Columns(width, sizes[-1])
 
     def store(em: Emitter, outer: Sequence[Component], first: Index) -> None:
         """All results are computed before the first is stored: they may lie in an operand's memory."""
-        family.columns = Columns(width, sizes[-1]) if em.width > 1 and whole else None
-        number = family.columns.at if family.columns else em.ix.number
-        found = [compute(em, [*outer, first, number(k)]) for k in range(sizes[-1])]
-        family.columns = None
+        with by_number(family, columns, block.ops, em) as number:
+            found = [compute(em, [*outer, first, number(k)]) for k in range(sizes[-1])]
         start = em.ix.flatten([*outer, first._replace(step=0), em.ix.number(0)], sizes)
         for i, (value, pointer) in enumerate(zip(block.results, outputs, strict=True)):
             dtype = value.dtype

@@ -7,7 +7,8 @@ registers, and a kernel that finishes the rows (softmax and its like) turns its 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from math import prod
@@ -20,6 +21,7 @@ from ferrule.codegen.llvm import V, i64
 from ferrule.codegen.row_pieces import in_pieces
 from ferrule.codegen.scalar import compute_type
 from ferrule.ir import Block, Op, Value, tensor
+from ferrule.ir.types import DType
 from ferrule.ops import OPS
 from ferrule.ops.bodies import monoid
 from ferrule.targets.machine import Machine
@@ -111,6 +113,16 @@ class Columns:
         for first, size in self.pieces():
             memory.store_columns(em.ix, pointer, dtype, em.ix.add(offset, first), raw[first : first + size])
 
+    def store_apart(self, em: Emitter, pointer: V, dtype: DType, offset: Index, columns: Sequence[Lanes]) -> None:
+        """Writes rows that are parts of longer ones, at `offset` with a row in each lane, or one row."""
+        raw = [em.s.to_memory(dtype, lanes) for lanes in columns]  # type: ignore[arg-type]
+        if em.width == 1:
+            for number, value in enumerate(raw):
+                memory.store(em.ix, pointer, dtype, em.ix.add(offset, number), [value])
+            return
+        for first, size in self.pieces():
+            memory.store_columns(em.ix, pointer, dtype, em.ix.add(offset, first), raw[first : first + size])
+
     def fold(
         self, em: Emitter, combine: Callable[..., list[Lanes]], read: Callable[[Index], list[Lanes]]
     ) -> list[Lanes]:
@@ -126,6 +138,24 @@ class Columns:
             return combine(em, left, between(low + half, high))
 
         return between(0, self.count)
+
+
+@contextmanager
+def by_number(family: Family, columns: Columns, ops: Sequence[Op], em: Emitter) -> Iterator[Callable[[int], Component]]:
+    """Within, a row is in each lane; gives what makes index components of the numbers of its elements.
+
+    Where whole rows of other arrays are chosen, as the pixels of an image are, these are numbers that are known, but no
+    constants, and the elements of a row are read together. Arrays that are joined along the rows want constants.
+    """
+    indices = {op.operands[1] for op in ops if op.name == "gather"}
+    joined = any(op.name in ("concatenate", "pad") and op.result not in indices for op in ops)
+    chosen = any(op.name == "gather" and columns.count in op.operands[0].shape for op in ops)
+    if em.width == 1 or joined or not chosen:
+        yield em.ix.number
+        return
+    family.columns = columns
+    yield columns.at
+    family.columns = None
 
 
 def _along_short_rows(op: Op) -> bool:

@@ -9,13 +9,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from ferrule.codegen import concurrent, fetch_ahead, sorted_places
+from ferrule.codegen import concurrent, fetch_ahead, short_rows, sorted_places
 from ferrule.codegen.emitter import Emitter, Family
 from ferrule.codegen.index import ZERO, Component, Cond, Index, strides
+from ferrule.codegen.interleave import SHORT
+from ferrule.codegen.lanes import bits_of
 from ferrule.codegen.llvm import V, i64
 from ferrule.codegen.loop import GRAIN_NS, grain, lane_count, nest, registers, span
+from ferrule.codegen.row_pieces import in_pieces
 from ferrule.codegen.runs import joined
-from ferrule.ir import Block, Op, ScatterDims
+from ferrule.codegen.scalar import compute_type
+from ferrule.ir import Block, Op, ScatterDims, Value, tensor
 
 # Registers of a window that are worth a thread.
 SHARED = 4
@@ -51,10 +55,33 @@ def _slice(
         offset = em.ix.add(em.ix.flatten(index, shape, strides(whole)), base)
         em.store(outputs[0], update.dtype, offset, lanes)
 
+    bare = [op for op in block.ops if op is not root]
+    if (columns := _short_rows(family, bare, update, sizes)) is not None:
+
+        def rows(em: Emitter, outer: Sequence[Component], first: Index) -> None:
+            with short_rows.by_number(family, columns, bare, em) as number:
+                places = [em.ix.reshape([*outer, first, number(k)], sizes, shape) for k in range(columns.count)]
+                found = [em.value(update, place) for place in places]
+            offset = em.ix.add(em.ix.flatten(places[0], shape, strides(whole)), base)
+            columns.store_apart(em, outputs[0], update.dtype, offset, found)
+
+        grid = in_pieces(family, sizes, columns.width, begin, end, rows, rows)
+        return grid, grain(grid, nanoseconds)
     width = lane_count(block, family.machine, sizes[-1])
-    wide = registers([op for op in block.ops if op is not root], width, sizes[-1], prod(sizes))
+    wide = registers(bare, width, sizes[-1], prod(sizes))
     grid = nest(family, sizes, width, begin, end, element, nanoseconds, wide)
     return grid, grain(grid, nanoseconds)
+
+
+def _short_rows(family: Family, ops: Sequence[Op], update: Value, sizes: Sequence[int]) -> short_rows.Columns | None:
+    """The columns, if rows too short for vectors of their own are written and there is something to compute."""
+    if family.machine.grouped or len(sizes) < 2 or not 1 < sizes[-1] <= SHORT or any(op.regions for op in ops):
+        return None
+    types = [tensor(v).dtype for op in ops for v in (*op.operands, *op.results) if v.shape]
+    if not types or any(t.is_complex or (t.bits < 8 and t.kind != "bool") for t in (*types, tensor(update).dtype)):
+        return None
+    width = family.machine.vector_bytes * 8 // max(8, *(bits_of(compute_type(t)) for t in types))
+    return short_rows.Columns(width, sizes[-1]) if sizes[-2] >= 2 * width else None
 
 
 def _scatter(

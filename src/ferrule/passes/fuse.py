@@ -398,9 +398,16 @@ class _Fuser:
         share what each pixel has one of?"""
         if user.name not in _SPREADING:
             return False
-        shapes = [self.members[h][0].results[0].type.shape for h in map(self._find, self._kernels_of(user))]
-        apart = all(shape and channels in (shape[0], shape[-1]) for shape in shapes)
-        return apart and self.closed.isdisjoint(map(self._find, self._kernels_of(user)))
+        for home in map(self._find, self._kernels_of(user)):
+            if home.name == "dynamic_update_slice":
+                shape = home.operands[1].shape
+            elif home in self.closed:
+                return False
+            else:
+                shape = self.members[home][0].results[0].type.shape
+            if not shape or channels not in (shape[0], shape[-1]):
+                return False
+        return True
 
     def _merge(self, kernels: frozenset[Op]) -> bool:
         """Makes one kernel with several results, when all are plain loops over one shape and no cycle arises."""
