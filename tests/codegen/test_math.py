@@ -269,6 +269,27 @@ def test_binary(name: str, reference: Reference, d: DType) -> None:
         assert np.array_equal(np.signbit(got[zero]), np.signbit(want[zero]))
 
 
+@pytest.mark.parametrize("d", [types.f32, types.f64], ids=str)
+def test_remainders_are_exact(d: DType) -> None:
+    """Also next to multiples, of quotients of any size, and of numbers below the normal ones."""
+    n, info = 1 << 14, np.finfo(d.numpy)
+    y = np.exp(rng.uniform(-30, 30, n)).astype(d.numpy)
+    times = np.floor(np.exp2(rng.uniform(0, info.nmant + 4, n)))
+    multiples = (y * times.astype(d.numpy)).astype(d.numpy)
+    near = [np.nextafter(multiples, d.numpy.type(to)) for to in (0, np.inf)]
+    tiny = (rng.integers(1, 1 << 20, n) * info.smallest_subnormal).astype(d.numpy)
+    odd = np.resize([0.0, -0.0, 1.0, np.inf, -np.inf, np.nan, info.max, info.tiny, info.smallest_subnormal], n)
+    x = np.concatenate([multiples, *near, tiny, y, odd.astype(d.numpy), y])
+    y = np.concatenate([y, y, y, rng.permutation(tiny), tiny, y, odd.astype(d.numpy)])
+    x = np.where(rng.integers(0, 2, len(x)), x, -x)
+    with np.errstate(all="ignore"):
+        want = np.fmod(x, y)
+    for width in (1, 8):
+        got = compile_op(op_of("remainder", [d, d], d), width)(x, y)
+        np.testing.assert_array_equal(got, want)
+        assert np.array_equal(np.signbit(got[want == 0]), np.signbit(want[want == 0]))
+
+
 @pytest.mark.parametrize("d", [types.f32, types.f64, types.f16, types.bf16], ids=str)
 def test_next_after(d: DType) -> None:
     from lane_kernels import evaluate

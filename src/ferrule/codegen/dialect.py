@@ -19,6 +19,8 @@ class Dialect:
     pointer = constant_pointer = local_pointer = "ptr"
     # The intrinsic for a * b + c: one rounding where that is fast, and one rounding always.
     fma = "fmuladd"
+    # Is one rounding always (the intrinsic `fma`) fast?
+    fuses = False
     # Are there integers of 128 bits?
     wide_integers = True
     # Are 64-bit divisions so slow that values known to be small are divided in 32 bits?
@@ -84,6 +86,8 @@ class Dialect:
 
 class FusedDialect(Dialect):
     """A host processor that multiplies and adds in one instruction, with one rounding."""
+
+    fuses = True
 
     def rsqrt(self, x: Num) -> Num:
         """In f32: the quotient and one step of Newton."""

@@ -263,6 +263,20 @@ def rsqrt(x: Num) -> Num:
     return better.is_nan().where(r, better)
 
 
+def remainder(x: Num, y: Num) -> Num:
+    """C's fmod, exactly. A quotient below 2⁵³ is rounded to its whole part or to one more than that; what is left of x
+    then, or lacks, is a multiple of y's last digit and no larger than y. The C library does the others."""
+    if not x.b.dialect.fuses:  # the product must not be rounded
+        return call_libm("fmod", x, y)
+    a, b = abs(x), abs(y)
+    quotient = a / b
+    rest = (-quotient.intrinsic("trunc")).intrinsic("fma", b, a)
+    result = (rest < 0.0).where(rest + b, rest).copysign(x)
+    hard = (quotient >= 9007199254740992.0) | quotient.is_nan() | b.eq(float("inf"))
+    chosen = x.b.branch(any_lane(hard), lambda: [hard.where(call_libm("fmod", x, y), result).v], lambda: [result.v])
+    return Num(x.b, chosen[0])
+
+
 FORMULAS: dict[str, Callable[..., Num]] = {
     "sqrt": lambda x: x.intrinsic("sqrt"),
     "rsqrt": rsqrt,
@@ -279,4 +293,5 @@ FORMULAS: dict[str, Callable[..., Num]] = {
     "cosine": cos,
     "digamma": lambda x: digamma(x, log, lambda angle: call_libm("tan", angle)),
     "erf_inv": erf_inv,
+    "remainder": remainder,
 }

@@ -24,6 +24,7 @@ class SpirV(GroupDialect):
     pointer, constant_pointer, local_pointer = "ptr addrspace(1)", "ptr addrspace(2)", "ptr addrspace(3)"
     # fmuladd is never fused by the drivers that were measured
     fma = "fma"
+    fuses = True
     wide_integers = False
     narrow_division = True
     bottom_tested = True
