@@ -205,11 +205,13 @@ class Pool final : public ThreadPool {
       const Clock::time_point now = Clock::now();
       if (now < next_) return;
       next_ = now + std::chrono::microseconds(kStayUs);
-      cpu_set_t allowed, free;
+      cpu_set_t allowed, free, current;
       if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
       free = allowed;
       CPU_CLR(static_cast<size_t>(taken), &free);
       if (CPU_COUNT(&free) == 0 || sched_setaffinity(0, sizeof free, &free) != 0) return;
+      // That took a while where other threads wanted the processor: who has moved this one since is obeyed.
+      if (sched_getaffinity(0, sizeof current, &current) != 0 || !CPU_EQUAL(&current, &free)) return;
       sched_setaffinity(0, sizeof allowed, &allowed);
     }
 
