@@ -15,8 +15,25 @@ namespace ferrule {
 // What is sorted: a key alone (U itself), or a key with 32 bits that go with it.
 template <class U>
 struct Item {
-  U key;
-  uint32_t with;
+  Item() = default;
+  Item(U k, uint32_t w) : key_(k), with_(w) {}
+  U key() const { return key_; }
+  uint32_t with() const { return with_; }
+
+ private:
+  U key_;
+  uint32_t with_;
+};
+
+// One number, so that moving it is one load and one store: the compiler makes two of each for two members.
+template <>
+struct Item<uint32_t> {
+  Item() = default;
+  Item(uint32_t k, uint32_t w) : both(uint64_t{w} << 32 | k) {}
+  uint32_t key() const { return static_cast<uint32_t>(both); }
+  uint32_t with() const { return static_cast<uint32_t>(both >> 32); }
+
+  uint64_t both;
 };
 
 template <class T>
@@ -24,7 +41,7 @@ inline auto KeyOf(const T& item) {
   if constexpr (std::is_integral_v<T>) {
     return item;
   } else {
-    return item.key;
+    return item.key();
   }
 }
 
@@ -74,40 +91,63 @@ T* RadixSort(T* from, T* spare, int64_t n) {
 template <int kBits, class U>
 constexpr int kFirstDigits = ((sizeof(U) == 8 ? 32 : 22) + kBits - 1) / kBits;
 
-// Whether the first digits tell nearly all keys apart, by a sample that has no two alike. With some alike, as of 32-bit
-// floats, looking at neighbours costs more than the passes do.
-template <int kBits, class U, class Keys>
-bool FirstDigitsTell(int64_t n, Keys keys) {
-  constexpr int kSample = kBits == 8 ? 1024 : 512, kRest = 8 * sizeof(U) - kBits * kFirstDigits<kBits, U>;
-  U sample[kSample];
-  for (int i = 0; i < kSample; ++i) {
-    keys(n * i / kSample, 1, sample + i);
-    sample[i] >>= kRest;
+// Some of the keys, sorted: more of more, since the more there are the fewer may be alike. (Not by comparisons, whose
+// branches nobody foresees: 512 of them take 20 us.)
+template <class U>
+struct KeySample {
+  static constexpr int64_t kLeast = 512, kMost = 2048;
+
+  template <class Keys>
+  KeySample(int64_t n, Keys keys) : count(std::clamp(n / 128, kLeast, kMost)) {
+    for (int64_t i = 0; i < count; ++i) keys(n * i / count, 1, first + i);
+    sorted = RadixSort<8>(first, second, count);
   }
-  std::sort(sample, sample + kSample);
-  return std::adjacent_find(sample, sample + kSample) == sample + kSample;
+
+  // Whether the first bits, all but the last `rest`, tell nearly all keys apart: then passes over these do. With more
+  // alike, as 32-bit floats are, looking at neighbours costs more than the passes. Of random keys a few may be.
+  bool FirstBitsTell(int rest) const {
+    int64_t alike = 0;
+    for (int64_t i = 1; i < count; ++i) alike += sorted[i] >> rest == sorted[i - 1] >> rest;
+    return alike <= count / 700;
+  }
+
+  const int64_t count;
+  const U* sorted;
+
+ private:
+  U first[kMost], second[kMost];
+};
+
+// Moves item i, which is less than the one before it, to its place in [begin, i], where the items of [begin, end) are
+// sorted but for the last `rest` bits of their keys; `spare` is as large. Returns up to where they are in order then.
+template <class T>
+int64_t MoveBack(T* items, T* spare, int64_t i, int64_t begin, int64_t end, int rest) {
+  constexpr int64_t kFar = 32;  // an item that is to move further than that is in a run to be sorted by itself
+  const T item = items[i];
+  int64_t j = i;
+  do {
+    items[j] = items[j - 1];
+  } while (--j > begin && i - j < kFar && KeyOf(item) < KeyOf(items[j - 1]));
+  items[j] = item;
+  if (i - j < kFar) return i + 1;
+  const auto run = KeyOf(item) >> rest;
+  int64_t first = j, last = i + 1;
+  while (first > begin && KeyOf(items[first - 1]) >> rest == run) --first;
+  while (last < end && KeyOf(items[last]) >> rest == run) ++last;
+  T* sorted = RadixSort<8>(items + first, spare + first, last - first);
+  if (sorted != items + first) std::copy(sorted, sorted + (last - first), items + first);
+  return last;
 }
 
 // Puts [begin, end) in order, which is sorted but for the last `rest` bits of its keys; `spare` is as large.
 template <class T>
 void SortWithin(T* items, T* spare, int64_t begin, int64_t end, int rest) {
-  constexpr int64_t kFar = 32;  // an item that is to move further than that is in a run to be sorted by itself
-  for (int64_t i = begin + 1; i < end; ++i) {
-    if (!(KeyOf(items[i]) < KeyOf(items[i - 1]))) continue;
-    const T item = items[i];
-    int64_t j = i;
-    do {
-      items[j] = items[j - 1];
-    } while (--j > begin && i - j < kFar && KeyOf(item) < KeyOf(items[j - 1]));
-    items[j] = item;
-    if (i - j < kFar) continue;
-    const auto run = KeyOf(item) >> rest;
-    int64_t first = j, last = i + 1;
-    while (first > begin && KeyOf(items[first - 1]) >> rest == run) --first;
-    while (last < end && KeyOf(items[last]) >> rest == run) ++last;
-    T* sorted = RadixSort<8>(items + first, spare + first, last - first);
-    if (sorted != items + first) std::copy(sorted, sorted + (last - first), items + first);
-    i = last - 1;
+  for (int64_t i = begin + 1; i < end;) {
+    if (KeyOf(items[i]) < KeyOf(items[i - 1])) {
+      i = MoveBack(items, spare, i, begin, end, rest);
+    } else {
+      ++i;
+    }
   }
 }
 
@@ -124,7 +164,7 @@ T* SpreadRadixSort(ThreadPool& pool, T* a, T* b, int64_t n, Keys keys, With with
   const T* from = nullptr;  // the operand itself
   T *to = a, *spare = b;
   constexpr int kFirst = kFirstDigits<kBits, U>, kRest = 8 * sizeof(U) - kBits * kFirst;
-  const bool quick = kFirst < kDigits && FirstDigitsTell<kBits, U>(n, keys);
+  const bool quick = kFirst < kDigits && KeySample<U>(n, keys).FirstBitsTell(kRest);
   for (int d = quick ? kDigits - kFirst : 0; d < kDigits; ++d) {
     const int shift = quick ? kRest + (d - (kDigits - kFirst)) * kBits : d * kBits;
     const bool last = d == kDigits - 1;

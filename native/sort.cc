@@ -15,13 +15,15 @@
 #include "element.h"
 #include "program.h"
 #include "radix_sort.h"
+#include "range_sort.h"
 #include "sort_keys.h"
 #include "thread_pool.h"
 
 namespace ferrule {
 namespace {
 
-constexpr int64_t kParallelFrom = 65536;      // rows longer than this are cut into a piece for each thread
+constexpr int64_t kParallelFrom = 65536;  // rows longer than this are cut into a piece for each thread
+constexpr int64_t kRangesFrom = 1 << 14, kNoRangesFrom = 1 << 18;
 constexpr int64_t kFewBucketsFrom = 1 << 18;  // rows from which on the places of 2048 buckets leave the nearest caches
 
 // Sorts the row in `items`; the result is in the buffer that is returned. Without kRadixFrom items what goes with the
@@ -34,7 +36,7 @@ T* SortRow(T* items, T* spare, int64_t n) {
     if constexpr (std::is_integral_v<T>) {
       return a < b;
     } else {
-      return a.key != b.key ? a.key < b.key : a.with < b.with;
+      return a.key() != b.key() ? a.key() < b.key() : a.with() < b.with();
     }
   });
   return items;
@@ -132,11 +134,12 @@ void Gather(const SortShape& s, void* const* operands, void* const* results, int
   }
 }
 
-// Runs `row(index)` for every row, rows in parallel unless there is one or each is large enough to be cut itself.
+// Runs `row(index)` for every row, rows in parallel unless there are few and each is large enough to be cut itself; a
+// single one is from `cut_from` on.
 template <class Row>
-void ForRows(const SortShape& s, ThreadPool& pool, Row row) {
+void ForRows(const SortShape& s, ThreadPool& pool, int64_t cut_from, Row row) {
   int64_t rows = s.outer * s.inner;
-  if (s.length >= kParallelFrom && rows < 2 * pool.threads()) {
+  if (s.length >= (rows == 1 ? cut_from : kParallelFrom) && rows < 2 * pool.threads()) {
     for (int64_t r = 0; r < rows; ++r) row(r, true);
     return;
   }
@@ -157,7 +160,8 @@ class KeySort : public Prepared {
   }
 
   Status Run(void* const* operands, void* const* results, ExecContext& context) const override {
-    ForRows(s_, *context.pool, [&](int64_t row, bool spread) {
+    const int64_t cut_from = InRanges(*context.pool) ? kRangesFrom : kParallelFrom;
+    ForRows(s_, *context.pool, cut_from, [&](int64_t row, bool spread) {
       ThreadPool* pool = spread ? context.pool : nullptr;
       if (goes_ == With::kNothing) return Row<U>(pool, operands, results, row, [](int64_t) { return 0u; });
       if (goes_ == With::kPositions) {
@@ -172,6 +176,12 @@ class KeySort : public Prepared {
  private:
   enum class With { kNothing, kElements, kPositions };
 
+  // Whether threads sort a range of the keys each: while their items lie in the nearest caches.
+  bool InRanges(const ThreadPool& pool) const {
+    return sizeof(U) == 4 && PicksKeys() && pool.threads() > 1 && pool.threads() <= kMostRanges &&
+           s_.length < kNoRangesFrom && s_.inner == 1;
+  }
+
   // Sorts one row, by all threads when there is a pool.
   template <class T, class WithOf>
   void Row(ThreadPool* pool, void* const* operands, void* const* results, int64_t row, WithOf with) const {
@@ -184,8 +194,19 @@ class KeySort : public Prepared {
       SortKeys(type_, source + begin * s_.inner * size, s_.inner, count, order_, descending_, to);
     };
     if (pool != nullptr) {
-      const T* sorted = s_.length >= kFewBucketsFrom ? SpreadRadixSort<8, U>(*pool, a, b, s_.length, keys, with)
-                                                     : SpreadRadixSort<11, U>(*pool, a, b, s_.length, keys, with);
+      const T* sorted = nullptr;
+      if constexpr (sizeof(U) == 4) {
+        if (InRanges(*pool)) {
+          const bool ready = type_ == Element::kU32 && !descending_;
+          const void* other = goes_ == With::kElements ? operands[1 - key_] : nullptr;
+          sorted = RangeSort(*pool, a, b, s_.length, ready ? reinterpret_cast<const uint32_t*>(source) : nullptr, keys,
+                             other != nullptr ? static_cast<const uint32_t*>(other) + base : nullptr);
+        }
+      }
+      if (sorted == nullptr) {
+        sorted = s_.length >= kFewBucketsFrom ? SpreadRadixSort<8, U>(*pool, a, b, s_.length, keys, with)
+                                              : SpreadRadixSort<11, U>(*pool, a, b, s_.length, keys, with);
+      }
       pool->For(s_.length, kParallelFrom / 4,
                 [&](int64_t begin, int64_t end) { Write(operands, results, row, begin, end, sorted); });
       return Tell(operands, results, base, sorted);
@@ -214,11 +235,11 @@ class KeySort : public Prepared {
     if constexpr (!std::is_integral_v<T>) {
       if (goes_ == With::kElements) {
         uint32_t* to = static_cast<uint32_t*>(results[1 - key_]) + base;
-        for (int64_t i = begin; i < end; ++i, to += s_.inner) *to = sorted[i].with;
+        for (int64_t i = begin; i < end; ++i, to += s_.inner) *to = sorted[i].with();
         return;
       }
       Gather(s_, operands, results, row, begin, end, tells_ ? key_ : -1,
-             [&](int64_t i) { return int64_t{sorted[i].with}; });
+             [&](int64_t i) { return int64_t{sorted[i].with()}; });
     }
   }
 
@@ -275,7 +296,7 @@ class ComparatorSort : public Prepared {
   ComparatorSort(SortShape shape, CompiledFn comparator) : s_(std::move(shape)), comparator_(comparator) {}
 
   Status Run(void* const* operands, void* const* results, ExecContext& context) const override {
-    ForRows(s_, *context.pool, [&](int64_t row, bool spread) {
+    ForRows(s_, *context.pool, kParallelFrom, [&](int64_t row, bool spread) {
       static thread_local AlignedScratch a_scratch, b_scratch;
       uint32_t* a = a_scratch.Get<uint32_t>(s_.length);
       uint32_t* b = b_scratch.Get<uint32_t>(s_.length);

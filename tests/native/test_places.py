@@ -34,7 +34,7 @@ def worker():
         if open(f"/proc/self/task/{thread}/comm").read().startswith("ferrule-"):
             return int(thread)
 
-def await_sleep():  # a worker that is being moved, which takes a while on a busy machine, undoes what is asked meanwhile
+def await_sleep():  # a worker being moved, which takes a while on a busy machine, undoes what is asked meanwhile
     while open(f"/proc/self/task/{thread}/stat").read().rpartition(")")[2].split()[0] != "S":
         time.sleep(0.001)
 
