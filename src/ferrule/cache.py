@@ -25,6 +25,7 @@ from functools import cache
 from importlib import metadata
 from pathlib import Path
 
+from ferrule.libraries import has_lapack
 from ferrule.stablehlo.options import CompileOptions, parse_options
 from ferrule.targets.cpu import cache_bytes
 from ferrule.version import VERSION
@@ -175,7 +176,8 @@ def compiler() -> bytes:
         about = path.stat()
         digest.update(f"{path.relative_to(root)} {about.st_size} {about.st_mtime_ns}\n".encode())
     versions = [f"{name} {metadata.version(name)}" for name in ("llvmlite", "numpy")]
-    return "\n".join([VERSION, *versions, sys.version, digest.hexdigest()]).encode()
+    lapack = f"lapack {has_lapack()}"  # passes/eigh.py asks for it
+    return "\n".join([VERSION, *versions, sys.version, lapack, digest.hexdigest()]).encode()
 
 
 @cache

@@ -12,6 +12,7 @@ import ctypes
 import importlib.util
 import os
 from dataclasses import dataclass
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -64,6 +65,12 @@ def openblas_path() -> Path | None:
         return None
     folder = Path(spec.origin).parents[1] / "scipy.libs"
     return next(iter(sorted(folder.glob("libscipy_openblas*.so"))), None)
+
+
+@cache
+def has_lapack() -> bool:
+    """Whether the runtime may call any of LAPACK's routines by its name."""
+    return openblas_path() is not None
 
 
 def scipy_symbols() -> dict[str, int]:
@@ -120,7 +127,7 @@ def describe() -> list[Library]:
     return [
         Library(
             "SciPy's BLAS and LAPACK",
-            "Cholesky factorizations, triangular solves",
+            "Cholesky factorizations, triangular solves, eigenvectors",
             str(openblas) if openblas else f"{len(symbols)} functions of scipy.linalg.cython_blas" if symbols else None,
             switched if "scipy" in off else "SciPy is not installed",
             "pip install scipy",

@@ -22,7 +22,18 @@ LONG = frozenset(
 )
 CALLS = frozenset(
     {
-        *("gemm", "conv", "fft", "sort", "topk", "cholesky", "triangular_solve", "lu", "ferrule.lu_permutation"),
+        *(
+            "gemm",
+            "conv",
+            "fft",
+            "sort",
+            "topk",
+            "cholesky",
+            "triangular_solve",
+            "lu",
+            "eigh",
+            "ferrule.lu_permutation",
+        ),
         *("gemm.ragged", "dnnl.matmul", "dnnl.conv"),
     }
 )

@@ -17,6 +17,7 @@ from ferrule.errors import Unsupported
 from ferrule.ir import Block, ConvDims, DotDims, DType, Op, Tensor, Type, Value, rewrite, tensor
 from ferrule.ir import types as t
 from ferrule.passes import device_fft, device_scan, device_sort
+from ferrule.passes.eigh import eigh
 from ferrule.passes.lapack import batch_dims
 from ferrule.passes.match_device import PRODUCTS, device_rule
 from ferrule.passes.match_mkl import mkl_rule
@@ -388,6 +389,8 @@ def _custom_call(out: Block, op: Op, operands: list[Value]) -> Sequence[Value]:
         return []
     if (factors := small_lu(out, op, operands)) is not None:
         return factors
+    if (vectors := eigh(out, op, operands)) is not None:
+        return vectors
     config = op.attrs.get("backend_config")
     version = int(op.attrs.get("api_version", 1))
     if isinstance(older := op.attrs.get("mhlo.backend_config"), dict):

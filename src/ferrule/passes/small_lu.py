@@ -29,7 +29,7 @@ def small_lu(out: Block, op: Op, operands: Sequence[Value]) -> Sequence[Value] |
     pivots, info = Tensor((*batch, min(rows, columns)), t.i32), Tensor(tuple(batch), t.i32)
     if not 0 < min(rows, columns) <= max(rows, columns) <= LARGEST or 0 in batch:
         return None
-    if [r.type for r in op.results] != [type, pivots, info] or not _by_columns(op, len(type.shape)):
+    if [r.type for r in op.results] != [type, pivots, info] or not by_columns(op, len(type.shape)):
         return None
     last = len(batch) + 1
     turn = {"permutation": (*range(last - 1), last, last - 1)}
@@ -42,7 +42,7 @@ def small_lu(out: Block, op: Op, operands: Sequence[Value]) -> Sequence[Value] |
     return [out.add("reshape", back.results, [type], {}, (), op.loc).result, *others]
 
 
-def _by_columns(op: Op, rank: int) -> bool:
+def by_columns(op: Op, rank: int) -> bool:
     """Whether the matrices lie column by column, and all else row by row."""
     matrix, vector = (rank - 2, rank - 1, *range(rank - 3, -1, -1)), tuple(range(rank - 2, -1, -1))
     layouts = [tuple(layout) for layout in op.attrs.get("result_layouts", ())]
