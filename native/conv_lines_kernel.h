@@ -61,8 +61,10 @@ template <class T, int F>
 void SumLines(const LineSums<T>& s) {
   constexpr int kLanes = FERRULE_VECTOR_BYTES / sizeof(T);
   constexpr int kMost = FERRULE_VECTOR_BYTES == 64 ? 16 : 8, kVectors = kMost / F > 8 ? 8 : kMost / F;
+  // Two sums of half as many products are closer to the whole than one, where there are registers for both.
+  constexpr int kSums = kMost / (F * kVectors);
   int64_t x = 0;
-  for (; x + (kVectors - 1) * kLanes < s.width; x += kVectors * kLanes) SumBlock<T, F, kVectors, 1>(s, x);
+  for (; x + (kVectors - 1) * kLanes < s.width; x += kVectors * kLanes) SumBlock<T, F, kVectors, kSums>(s, x);
   if constexpr (kVectors > 2) {
     for (; x + kLanes < s.width; x += 2 * kLanes) SumBlock<T, F, 2, 4 / F>(s, x);
   }

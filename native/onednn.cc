@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <mutex>
 
+#include "allocator.h"
 #include "program.h"
 #include "thread_pool.h"
 
@@ -68,6 +69,10 @@ const OneDnn* Open(const std::string& path) {
   FERRULE_FIND(primitive_attr_create);
   FERRULE_FIND(primitive_attr_destroy);
   FERRULE_FIND(primitive_attr_set_scratchpad_mode);
+  FERRULE_FIND(primitive_attr_set_post_ops);
+  FERRULE_FIND(post_ops_create);
+  FERRULE_FIND(post_ops_destroy);
+  FERRULE_FIND(post_ops_append_sum);
   FERRULE_FIND(reorder_primitive_desc_create);
   FERRULE_FIND(matmul_primitive_desc_create);
   FERRULE_FIND(convolution_forward_primitive_desc_create);
@@ -80,8 +85,15 @@ const OneDnn* Open(const std::string& path) {
     return nullptr;
   }
   constexpr int kCpu = 1, kUserScratchpad = 1;
-  if (dnnl.engine_create(&dnnl.engine, kCpu, 0) != 0 || dnnl.primitive_attr_create(&dnnl.attributes) != 0 ||
-      dnnl.primitive_attr_set_scratchpad_mode(dnnl.attributes, kUserScratchpad) != 0) {
+  auto attributes = [&](DnnlObject& set) {
+    return dnnl.primitive_attr_create(&set) == 0 && dnnl.primitive_attr_set_scratchpad_mode(set, kUserScratchpad) == 0;
+  };
+  DnnlObject sum = nullptr;
+  bool made = dnnl.engine_create(&dnnl.engine, kCpu, 0) == 0 && attributes(dnnl.attributes) &&
+              attributes(dnnl.adding) && dnnl.post_ops_create(&sum) == 0 &&
+              dnnl.post_ops_append_sum(sum, 1, 0, 0) == 0 && dnnl.primitive_attr_set_post_ops(dnnl.adding, sum) == 0;
+  if (sum) dnnl.post_ops_destroy(sum);
+  if (!made) {
     Say("oneDNN is not used: it cannot make an engine for this CPU");
     return nullptr;
   }
@@ -182,7 +194,22 @@ class Call : public Prepared {
 
   // Sets up a side, with a reorder if needed; false when there is none.
   bool AddSide(DnnlObject desc, DnnlTensor tensor, bool result) {
-    Side side;
+    return SetSide(desc, std::move(tensor), result, sides_.emplace_back());
+  }
+
+  // After all sides and the primitive.
+  bool AddPart(DnnlPart part) {
+    Part& made = more_.emplace_back();
+    DnnlTensor first{std::move(part.first), sides_[0].argument, OneDnn::kSourceMd};
+    DnnlTensor second{std::move(part.second), sides_[1].argument, OneDnn::kWeightsMd};
+    made.primitive = MakePrimitive(dnnl_, part.desc.get());
+    made.first_offset = part.first_offset, made.second_offset = part.second_offset;
+    return made.primitive.primitive && SetSide(part.desc.get(), std::move(first), false, made.first) &&
+           SetSide(part.desc.get(), std::move(second), false, made.second) && !made.first.reorders &&
+           !sides_[0].reorders && !sides_[2].reorders && sides_[1].reorders && made.second.reorders;
+  }
+
+  bool SetSide(DnnlObject desc, DnnlTensor tensor, bool result, Side& side) {
     DnnlObject inside = nullptr, md = dnnl_.primitive_desc_query_md(desc, tensor.query, 0);
     if (!md || dnnl_.memory_desc_clone(&inside, md) != 0) return false;
     side.inside = DnnlOwner(inside, dnnl_.memory_desc_destroy);
@@ -200,7 +227,6 @@ class Call : public Prepared {
       side.reorder = MakePrimitive(dnnl_, reorder);
       if (!side.reorder.primitive) return false;
     }
-    sides_.push_back(std::move(side));
     return true;
   }
 
@@ -236,6 +262,15 @@ class Call : public Prepared {
     std::vector<Argument> arguments;
     for (int i = 0; i < 3; ++i) arguments.push_back({sides_[i].argument, sides_[i].inside.get(), inside[i]});
     FERRULE_RETURN_IF_ERROR(Execute(primitive_, std::move(arguments), stream, context));
+    int64_t kept_at = more_.empty() ? 0 : Rounded(BytesInside(sides_[1]));
+    for (const Part& part : more_) {
+      FERRULE_RETURN_IF_ERROR(Execute(part.primitive,
+                                      {{sides_[0].argument, part.first.inside.get(), At(data[0], part.first_offset)},
+                                       {sides_[1].argument, part.second.inside.get(), At(inside[1], kept_at)},
+                                       {sides_[2].argument, sides_[2].inside.get(), data[2]}},
+                                      stream, context));
+      kept_at += Rounded(BytesInside(part.second));
+    }
     if (sides_[2].reorders) FERRULE_RETURN_IF_ERROR(Reorder(sides_[2], inside[2], data[2], true, stream, context));
     dnnl_.stream_wait(stream);
     return Status();
@@ -248,11 +283,21 @@ class Call : public Prepared {
     void* data;
   };
 
+  struct Part {
+    Primitive primitive;
+    Side first, second;
+    int64_t first_offset = 0, second_offset = 0;
+  };
+
+  static void* At(void* data, int64_t offset) { return static_cast<char*>(data) + offset; }
+  static int64_t Rounded(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
   int64_t BytesInside(const Side& side) const {
     return static_cast<int64_t>(dnnl_.memory_desc_get_size(side.inside.get()));
   }
 
-  // The second operand as the primitive wants it: itself, a form from an earlier run, or one that is made now.
+  // The second operand as the primitive wants it: itself, a form from an earlier run, or one that is made now. The
+  // forms for further parts follow it.
   Status GetSecond(void* data, DnnlObject stream, ExecContext& context, void** inside, Ref<Storage>* kept) const {
     const Side& side = sides_[1];
     *inside = data;
@@ -264,6 +309,8 @@ class Call : public Prepared {
       return Status();
     }
     int64_t bytes = side.reorders ? BytesInside(side) : preparation_->Bytes();
+    if (!more_.empty()) bytes = Rounded(bytes);
+    for (const Part& part : more_) bytes += Rounded(BytesInside(part.second));
     if (forms) *kept = forms->Allocate(key, bytes);
     *inside = *kept ? (*kept)->data() : Allocate(context, bytes);
     if (!*inside) return NoMemory(bytes);
@@ -274,6 +321,12 @@ class Call : public Prepared {
       data = prepared;
     }
     if (side.reorders) FERRULE_RETURN_IF_ERROR(Reorder(side, data, *inside, false, stream, context));
+    int64_t to = more_.empty() ? 0 : Rounded(BytesInside(side));
+    for (const Part& part : more_) {
+      FERRULE_RETURN_IF_ERROR(
+          Reorder(part.second, At(data, part.second_offset), At(*inside, to), false, stream, context));
+      to += Rounded(BytesInside(part.second));
+    }
     if (!*kept) return Status();
     dnnl_.stream_wait(stream);  // other runs read it at once
     forms->Keep(key, *kept);
@@ -320,28 +373,38 @@ class Call : public Prepared {
   int threads_;
   Primitive primitive_;
   std::vector<Side> sides_;
+  std::vector<Part> more_;
   std::unique_ptr<DnnlPreparation> preparation_;
   DnnlKept kept_;
 };
 
 }  // namespace
 
+std::string DnnlImplementation(const OneDnn& dnnl, DnnlObject desc) {
+  const char* implementation = nullptr;
+  dnnl.primitive_desc_query(desc, OneDnn::kImplementation, 0, &implementation);
+  return implementation ? implementation : "";
+}
+
 std::unique_ptr<Prepared> DnnlCall(const OneDnn& dnnl, int threads, DnnlOwner desc, DnnlTensor first, DnnlTensor second,
                                    DnnlTensor result, DnnlKept kept_second,
-                                   std::unique_ptr<DnnlPreparation> prepare_second) {
-  const char* implementation = nullptr;
-  dnnl.primitive_desc_query(desc.get(), OneDnn::kImplementation, 0, &implementation);
-  std::string name = implementation ? implementation : "";
+                                   std::unique_ptr<DnnlPreparation> prepare_second, std::vector<DnnlPart> more) {
+  std::string name = DnnlImplementation(dnnl, desc.get());
   if (name.rfind("ref", 0) == 0) return nullptr;  // correct but slower than Ferrule's own loops
   auto call = std::make_unique<Call>(dnnl, threads);
   if (!call->AddSide(desc.get(), std::move(first), false) || !call->AddSide(desc.get(), std::move(second), false) ||
       !call->AddSide(desc.get(), std::move(result), true) || !call->SetPrimitive(desc.get())) {
     return nullptr;
   }
+  for (DnnlPart& part : more) {
+    if (!call->AddPart(std::move(part))) return nullptr;
+  }
   call->SetPreparation(std::move(prepare_second));
   call->KeepSecond(std::move(kept_second));
   const char* level = std::getenv("FERRULE_DEBUG");
-  if (level && std::atoi(level) >= 3) std::fprintf(stderr, "ferrule: oneDNN primitive %s\n", name.c_str());
+  if (level && std::atoi(level) >= 3) {
+    std::fprintf(stderr, "ferrule: oneDNN primitive %s, %zu in all\n", name.c_str(), more.size() + 1);
+  }
   return call;
 }
 

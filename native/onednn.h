@@ -51,6 +51,10 @@ struct OneDnn {
   int (*primitive_attr_create)(DnnlObject*);
   int (*primitive_attr_destroy)(DnnlObject);
   int (*primitive_attr_set_scratchpad_mode)(DnnlObject, int mode);
+  int (*primitive_attr_set_post_ops)(DnnlObject, DnnlObject post_ops);
+  int (*post_ops_create)(DnnlObject*);
+  int (*post_ops_destroy)(DnnlObject);
+  int (*post_ops_append_sum)(DnnlObject, float scale, int32_t zero_point, int type);
   int (*reorder_primitive_desc_create)(DnnlObject*, DnnlObject from, DnnlObject from_engine, DnnlObject to,
                                        DnnlObject to_engine, DnnlObject attributes);
   int (*matmul_primitive_desc_create)(DnnlObject*, DnnlObject engine, DnnlObject a, DnnlObject b, DnnlObject bias,
@@ -76,6 +80,7 @@ struct OneDnn {
   OmpTeam team;
   DnnlObject engine = nullptr;
   DnnlObject attributes = nullptr;  // scratchpad memory comes from the caller: a primitive may run on several threads
+  DnnlObject adding = nullptr;      // the same, and the result is added to what is there
 
   // The values of oneDNN's enumerations that are used.
   enum { kTagAny = 1, kForwardTraining = 64, kForwardInference = 96, kDirect = 1, kAuto = 3 };
@@ -143,10 +148,22 @@ struct DnnlKept {
   std::string key;
 };
 
-// Null when a reorder is not to be had, or the primitive is only oneDNN's reference implementation.
-// `threads` is the number that was in use when the primitive was described.
+// A further primitive of a call, which adds to the result. Offsets count bytes.
+struct DnnlPart {
+  DnnlOwner desc;           // made with OneDnn::adding
+  DnnlOwner first, second;  // layouts, as in DnnlTensor
+  int64_t first_offset = 0, second_offset = 0;
+};
+
+// What oneDNN calls the implementation of a primitive.
+std::string DnnlImplementation(const OneDnn& dnnl, DnnlObject desc);
+
+// Null when a reorder is not to be had, or the primitive is only oneDNN's reference implementation; with `more`, also
+// when the first operand or the result would have to be reordered.
+// `threads` is the number that was in use when the primitives were described.
 std::unique_ptr<Prepared> DnnlCall(const OneDnn& dnnl, int threads, DnnlOwner desc, DnnlTensor first, DnnlTensor second,
                                    DnnlTensor result, DnnlKept kept_second = {},
-                                   std::unique_ptr<DnnlPreparation> prepare_second = nullptr);
+                                   std::unique_ptr<DnnlPreparation> prepare_second = nullptr,
+                                   std::vector<DnnlPart> more = {});
 
 }  // namespace ferrule

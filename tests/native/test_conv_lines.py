@@ -12,6 +12,8 @@ import pytest
 from one_call import call
 from test_calls import bf16, close, conv_reference, random, random_conv, standard_conv
 
+from ferrule.targets.cpu import host
+
 # (input, kernel, attributes) in NCW: several stretches, several chunks of taps, several parts of one sum.
 LONG = [
     ((1, 1, 5000), (1, 1, 33), {"padding": (32, 32), "window_reversal": (1,)}),
@@ -95,3 +97,18 @@ def test_they_are_chosen_for_one_channel(dtype, monkeypatch):
     np.testing.assert_array_equal(found[0], found[1])
     if dtype in ("f", "F"):  # their sums are added up in another order
         assert (found[0] != found[2]).any()
+
+
+@pytest.mark.skipif("+avx512f" not in host().features, reason="there are registers for one sum only")
+def test_errors_are_those_of_two_sums():
+    """About 0.42 u √(k / 2) for one sum of k products (test_conv_parts.py), that of half as many and a last addition's
+    for two: 1.1 of the bound's 0.42 u √(k / 4), where one sum has 1.45."""
+    rng, taps = np.random.default_rng(1), 32
+    errors = []
+    for _ in range(5):
+        lhs, rhs = rng.standard_normal((1, 1, 20000), dtype="f"), rng.standard_normal((1, 1, taps), dtype="f")
+        at = standard_conv(1, "NCHW")
+        want = conv_reference(lhs, rhs, at)
+        got = call("conv", [lhs, rhs], [(want.shape, "f")], at)[0]
+        errors.append(np.sqrt(np.mean((got - want) ** 2) / np.mean(want**2)))
+    assert np.mean(errors) < 1.25 * 0.42 * 2.0**-24 * np.sqrt(taps / 4)

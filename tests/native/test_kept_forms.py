@@ -14,13 +14,19 @@ from pjrt_host import Host, Table
 from ferrule import libraries
 from ferrule.pipeline import compile_program
 
-F32, TERMS = 11, 576  # the terms of each element of a result
+F32 = 11
 CONVOLUTION = """module {
   func.func @main(%x: tensor<1x10x10x64xf32>, %w: tensor<3x3x64x64xf32>) -> tensor<1x8x8x64xf32> {
   %y = stablehlo.convolution(%x, %w) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f],
     window = {stride = [1, 1]} {batch_group_count = 1 : i64, feature_group_count = 1 : i64}
     : (tensor<1x10x10x64xf32>, tensor<3x3x64x64xf32>) -> tensor<1x8x8x64xf32>
   return %y : tensor<1x8x8x64xf32> } }"""
+IN_PARTS = """module {
+  func.func @main(%x: tensor<1x30x30x128xf32>, %w: tensor<3x3x128x64xf32>) -> tensor<1x28x28x64xf32> {
+  %y = stablehlo.convolution(%x, %w) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f],
+    window = {stride = [1, 1]} {batch_group_count = 1 : i64, feature_group_count = 1 : i64}
+    : (tensor<1x30x30x128xf32>, tensor<3x3x128x64xf32>) -> tensor<1x28x28x64xf32>
+  return %y : tensor<1x28x28x64xf32> } }"""
 PRODUCT = """module { func.func @main(%x: tensor<4x576xf32>, %w: tensor<576x512xf32>) -> tensor<4x512xf32> {
   %y = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0]
     : (tensor<4x576xf32>, tensor<576x512xf32>) -> tensor<4x512xf32>
@@ -35,16 +41,22 @@ class Case:
     left: tuple[int, ...]
     weights: tuple[int, ...]
 
+    @property
+    def terms(self) -> int:
+        """Of each element of a result."""
+        return int(np.prod(self.weights[:-1]))
+
 
 CASES = {
     "convolution": Case(CONVOLUTION, (1, 10, 10, 64), (3, 3, 64, 64)),
-    "product": Case(PRODUCT, (4, TERMS), (TERMS, 512)),
+    "convolution in parts": Case(IN_PARTS, (1, 30, 30, 128), (3, 3, 128, 64)),
+    "product": Case(PRODUCT, (4, 576), (576, 512)),
 }
 
 
 @pytest.fixture(params=CASES)
 def case(request: pytest.FixtureRequest) -> Case:
-    if request.param == "convolution" and libraries.onednn_path() is None:
+    if request.param != "product" and libraries.onednn_path() is None:
         pytest.skip("oneDNN is not installed")
     return CASES[request.param]
 
@@ -66,7 +78,7 @@ def follows(host: Host, case: Case, weights: int, address: int) -> bool:
         memory[...] = value
         for _ in range(3):
             (result,) = host.execute(run, [image, weights])
-            seen.append(bool((host.get(result) == value * TERMS).all()))
+            seen.append(bool((host.get(result) == value * case.terms).all()))
             host.destroy(result)
     host.destroy(image)
     host("LoadedExecutable_Destroy", executable=run)
