@@ -29,6 +29,8 @@ from ferrule.ir.types import DType
 BODY = 24
 # So many sums have to be in work at once to hide the time that one addition takes.
 CHAINS = 8
+# A sum of so many products is formed in two parts, at least.
+LONG = 16
 
 
 class Product(NamedTuple):
@@ -285,6 +287,9 @@ class _Writer:
         parallel = 1
         while parallel * chains < CHAINS and 2 * parallel <= k:
             parallel *= 2
+        # Two sums of half as many products are closer to the whole than one, where there are registers for both.
+        if parallel == 1 and k >= LONG and 2 * chains <= self.registers and self.kind.is_float:
+            parallel = 2
         step = parallel * max(1, BODY // (chains * parallel))
 
         def more(a: _Side, b: _Side, count: int, sums: list[Lanes]) -> list[Lanes]:
