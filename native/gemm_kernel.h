@@ -168,6 +168,20 @@ void Pack(const T* x, int64_t x_w, int64_t x_k, int64_t width, int64_t k, T* pan
   }
   if (x_k == 1) {  // transposing, in tiles of 4 x 4
     int64_t p = 0, tiled = width - width % 4;
+    if constexpr (W >= 16) {
+      // Where columns lie a multiple of 4 KB apart, the first-level cache forgets a line of a panel as wide as that
+      // before the line's next tile comes: all tiles of two lines are taken at once.
+      constexpr int64_t kVisit = 128 / sizeof(T);
+      for (; p + kVisit <= k; p += kVisit) {
+        for (int64_t w = 0; w < tiled; w += 4) {
+#pragma GCC unroll 4
+          for (int64_t q = p; q < p + kVisit; q += 4) Transpose4(x + w * x_w + q, x_w, panel + q * W + w, W);
+        }
+        for (int64_t w = tiled; w < width; ++w) {
+          for (int64_t q = p; q < p + kVisit; ++q) panel[q * W + w] = x[w * x_w + q];
+        }
+      }
+    }
     for (; p + 4 <= k; p += 4) {
       for (int64_t w = 0; w < tiled; w += 4) Transpose4(x + w * x_w + p, x_w, panel + p * W + w, W);
       for (int64_t w = tiled; w < width; ++w) {
