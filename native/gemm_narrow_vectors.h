@@ -16,12 +16,27 @@ struct Narrow {
   typedef S type __attribute__((vector_size(N * sizeof(S)), may_alias, aligned(alignof(S))));
 };
 
+typedef int Integers __attribute__((vector_size(kBytes)));
+// GCC 12 converts a vector to wider elements in halves or one by one: the instructions by their names.
+#if FERRULE_VECTOR_BYTES == 64
+typedef char Bytes32 __attribute__((vector_size(32)));
+typedef char Bytes16 __attribute__((vector_size(16)));
+typedef short Halves __attribute__((vector_size(32)));
+typedef short Shorts __attribute__((vector_size(kBytes)));
+#elif FERRULE_VECTOR_BYTES == 32
+typedef char Bytes __attribute__((vector_size(16)));
+typedef short Halves __attribute__((vector_size(16)));
+#endif
+
 // 8- or 16-bit integers as 16 bits.
 template <class S>
 Words16 WideWords(typename Narrow<S, 2 * kLanes32>::type x) {
-#if FERRULE_VECTOR_BYTES == 32
-  // GCC 12 converts each half on its own.
-  typedef char Bytes __attribute__((vector_size(16)));
+#if FERRULE_VECTOR_BYTES == 64
+  if constexpr (sizeof(S) == 1) {
+    return static_cast<S>(-1) < 0 ? (Words16)__builtin_ia32_pmovsxbw512_mask((Bytes32)x, Shorts{}, ~0u)
+                                  : (Words16)__builtin_ia32_pmovzxbw512_mask((Bytes32)x, Shorts{}, ~0u);
+  }
+#elif FERRULE_VECTOR_BYTES == 32
   if constexpr (sizeof(S) == 1) {
     return static_cast<S>(-1) < 0 ? (Words16)__builtin_ia32_pmovsxbw256((Bytes)x)
                                   : (Words16)__builtin_ia32_pmovzxbw256((Bytes)x);
@@ -39,8 +54,9 @@ struct Bf16Terms {
 
   static V Wide(const uint16_t* x) {
     const auto from = *reinterpret_cast<const Narrow<uint16_t, kLanes32>::type*>(x);
-#if FERRULE_VECTOR_BYTES == 32
-    typedef short Halves __attribute__((vector_size(16)));
+#if FERRULE_VECTOR_BYTES == 64
+    return reinterpret_cast<V>((Words32)__builtin_ia32_pmovzxwd512_mask((Halves)from, Integers{}, 0xffff) << 16);
+#elif FERRULE_VECTOR_BYTES == 32
     return reinterpret_cast<V>((Words32)__builtin_ia32_pmovzxwd256((Halves)from) << 16);
 #else
     return reinterpret_cast<V>(__builtin_convertvector(from, Words32) << 16);
@@ -60,9 +76,12 @@ struct IntegerTerms : Bf16Terms {
   using Stored = S;
 
   static V Wide(const S* x) {
-    typedef int32_t Integers __attribute__((vector_size(kBytes)));
-#if FERRULE_VECTOR_BYTES == 32
-    typedef char Bytes __attribute__((vector_size(16)));
+#if FERRULE_VECTOR_BYTES == 64
+    const auto from = *reinterpret_cast<const typename Narrow<S, kLanes32>::type*>(x);
+    const auto integers =
+        (Integers)(static_cast<S>(-1) < 0 ? __builtin_ia32_pmovsxbd512_mask((Bytes16)from, Integers{}, 0xffff)
+                                          : __builtin_ia32_pmovzxbd512_mask((Bytes16)from, Integers{}, 0xffff));
+#elif FERRULE_VECTOR_BYTES == 32
     typedef long long Two __attribute__((vector_size(16)));
     long long eight;
     __builtin_memcpy(&eight, x, sizeof(eight));
