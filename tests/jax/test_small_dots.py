@@ -111,10 +111,11 @@ def test_types(device: jax.Device, dtypes: str) -> None:
 
 @pytest.mark.skipif("+avx512f" not in host().features, reason="there are registers for one sum only")
 @pytest.mark.parametrize("terms", [16, 64])
-def test_errors_are_those_of_two_sums(device: jax.Device, terms: int) -> None:
+def test_errors_are_those_of_two_sums(terms: int) -> None:
     """A sum of k normally distributed products errs by about 0.42 u √(k / 2) of their root mean square, two of half as
-    many by 0.42 u √(k / 4), and a little more of short ones for their last addition."""
-    errors = []
+    many by 0.42 u √(k / 4), and a little more of short ones for their last addition. On the cpu: the other target
+    calls a library."""
+    device, errors = jax.devices("ferrule")[0], []
     for seed in range(5):
         rng = np.random.default_rng(seed)
         x, y = rng.standard_normal((512, 16, terms), np.float32), rng.standard_normal((512, terms, 16), np.float32)
