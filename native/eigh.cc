@@ -181,7 +181,7 @@ template <class T>
 Result<std::unique_ptr<Prepared>> MakeEigh(Attributes& attributes, int64_t n) {
   const Routines<T> routines;
   if (!routines.syevd || !routines.sytrd || !routines.stedc) {
-    attributes.Fail("SciPy's LAPACK, with which this program was compiled, is not there");
+    attributes.Fail("SciPy's LAPACK, for which this program was compiled, is not there: pip install scipy");
     return attributes.status();
   }
   return std::unique_ptr<Prepared>(new Eigh<T>(n, routines));
