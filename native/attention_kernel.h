@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "attention_tables.h"
+#include "narrow_integers.h"
 
 namespace ferrule {
 namespace FERRULE_ISA {
@@ -12,7 +13,6 @@ typedef float Floats __attribute__((vector_size(FERRULE_VECTOR_BYTES), may_alias
 typedef float Aligned __attribute__((vector_size(FERRULE_VECTOR_BYTES)));
 typedef int32_t Ints __attribute__((vector_size(FERRULE_VECTOR_BYTES)));
 typedef uint32_t Bits __attribute__((vector_size(FERRULE_VECTOR_BYTES)));
-typedef uint8_t Bytes __attribute__((vector_size(kLanes), may_alias, aligned(1)));
 
 inline Aligned Load(const float* p) { return *reinterpret_cast<const Floats*>(p); }
 inline void Store(float* p, Aligned x) { *reinterpret_cast<Floats*>(p) = x; }
@@ -123,8 +123,7 @@ inline void Choose(float* s, int64_t ld, int64_t keys, int64_t rows, const uint8
                    float value) {
   for (int64_t k = 0; k < keys; ++k) {
     for (int64_t r = 0; r < rows; r += kLanes) {
-      Bytes bytes = *reinterpret_cast<const Bytes*>(mask + k * mask_ld + r);
-      Ints keep = __builtin_convertvector(bytes, Ints) != static_cast<int32_t>(drop);
+      Ints keep = WideBytes(mask + k * mask_ld + r) != static_cast<int32_t>(drop);
       Store(s + k * ld + r, keep ? Load(s + k * ld + r) : Splat(value));
     }
   }
@@ -160,13 +159,8 @@ inline bool Finite(const float* x, int64_t count) {
 }
 
 inline void Widen(const uint16_t* from, int64_t count, float* to) {
-  typedef uint16_t Halves __attribute__((vector_size(2 * kLanes), may_alias, aligned(2)));
-  typedef uint32_t Words __attribute__((vector_size(FERRULE_VECTOR_BYTES)));
   int64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) {
-    Words words = __builtin_convertvector(*reinterpret_cast<const Halves*>(from + i), Words);
-    Store(to + i, reinterpret_cast<Aligned>(words << 16));
-  }
+  for (; i + kLanes <= count; i += kLanes) Store(to + i, reinterpret_cast<Aligned>(UpperHalves(from + i)));
   for (; i < count; ++i) {
     uint32_t bits = static_cast<uint32_t>(from[i]) << 16;
     __builtin_memcpy(to + i, &bits, 4);

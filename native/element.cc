@@ -211,10 +211,45 @@ __attribute__((target("avx2,f16c"))) void StoreHalf(uint16_t* to, int64_t count,
   }
   for (; i < count; ++i) to[i] = FloatToF16(from[i]);
 }
+// bf16 likewise: the compiler keeps the branch of NaNs and takes one number at a time.
+bool HasBrainInstructions() {
+  static const bool has = __builtin_cpu_supports("avx2");
+  return has;
+}
+__attribute__((target("avx2"))) void LoadBrain(const uint16_t* from, int64_t count, float* to) {
+  int64_t i = 0;
+  for (; i + 8 <= count; i += 8) {
+    const __m128i bits = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i));
+    _mm256_storeu_ps(to + i, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16)));
+  }
+  for (; i < count; ++i) to[i] = BF16ToFloat(from[i]);
+}
+// FloatToBF16, as it rounds and keeps NaNs.
+__attribute__((target("avx2"))) inline __m256i BrainOf(const float* from) {
+  const __m256 x = _mm256_loadu_ps(from);
+  const __m256i bits = _mm256_castps_si256(x), upper = _mm256_srli_epi32(bits, 16);
+  const __m256i odd = _mm256_and_si256(upper, _mm256_set1_epi32(1));
+  const __m256i rounded =
+      _mm256_srli_epi32(_mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff))), 16);
+  const __m256i nan = _mm256_or_si256(upper, _mm256_set1_epi32(0x40));
+  return _mm256_blendv_epi8(rounded, nan, _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q)));
+}
+__attribute__((target("avx2"))) void StoreBrain(uint16_t* to, int64_t count, const float* from) {
+  int64_t i = 0;
+  for (; i + 16 <= count; i += 16) {
+    const __m256i both = _mm256_packus_epi32(BrainOf(from + i), BrainOf(from + i + 8));  // their halves alternate
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + i), _mm256_permute4x64_epi64(both, 0xd8));
+  }
+  for (; i < count; ++i) to[i] = FloatToBF16(from[i]);
+}
 #else
 constexpr bool HasHalfInstructions() { return false; }  // the compiler's own conversions are instructions
 inline void LoadHalf(const uint16_t*, int64_t, float*) {}
 inline void StoreHalf(uint16_t*, int64_t, const float*) {}
+constexpr // bf16 likewise: the compiler keeps the branch of NaNs and takes one number at a time.
+bool HasBrainInstructions() { return false; }
+inline void LoadBrain(const uint16_t*, int64_t, float*) {}
+inline void StoreBrain(uint16_t*, int64_t, const float*) {}
 #endif
 
 // Sign-extends the low bits of a byte: what the high bits of a stored i4 or i2 are is not specified.
@@ -252,6 +287,9 @@ void LoadElements(Element from, const void* source, int64_t stride, int64_t coun
   if constexpr (std::is_same_v<To, float>) {
     if (from == Element::kF16 && stride == 1 && HasHalfInstructions()) {
       return LoadHalf(static_cast<const uint16_t*>(source), count, to);
+    }
+    if (from == Element::kBF16 && stride == 1 && HasBrainInstructions()) {
+      return LoadBrain(static_cast<const uint16_t*>(source), count, to);
     }
   }
   switch (from) {
@@ -320,6 +358,9 @@ void StoreElements(Element to, void* target, int64_t stride, int64_t count, cons
   if constexpr (std::is_same_v<From, float>) {
     if (to == Element::kF16 && stride == 1 && HasHalfInstructions()) {
       return StoreHalf(static_cast<uint16_t*>(target), count, from);
+    }
+    if (to == Element::kBF16 && stride == 1 && HasBrainInstructions()) {
+      return StoreBrain(static_cast<uint16_t*>(target), count, from);
     }
   }
   switch (to) {

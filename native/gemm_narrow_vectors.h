@@ -2,48 +2,10 @@
 // read once, where it lies, and widened in registers. Included after gemm_kernel.h, of which the same is true: several
 // instruction sets, no standard library.
 #include "gemm_tables.h"
+#include "narrow_integers.h"
 
 namespace ferrule {
 namespace FERRULE_ISA {
-
-typedef uint32_t Words32 __attribute__((vector_size(kBytes), may_alias));
-typedef int16_t Words16 __attribute__((vector_size(kBytes), may_alias));
-// A step of the sums of kLanes columns or of one column's kLanes steps.
-constexpr int kLanes32 = kBytes / 4;
-// As many as a sum's lanes, as they lie in memory.
-template <class S, int N>
-struct Narrow {
-  typedef S type __attribute__((vector_size(N * sizeof(S)), may_alias, aligned(alignof(S))));
-};
-
-typedef int Integers __attribute__((vector_size(kBytes)));
-// GCC 12 converts a vector to wider elements in halves or one by one: the instructions by their names.
-#if FERRULE_VECTOR_BYTES == 64
-typedef char Bytes32 __attribute__((vector_size(32)));
-typedef char Bytes16 __attribute__((vector_size(16)));
-typedef short Halves __attribute__((vector_size(32)));
-typedef short Shorts __attribute__((vector_size(kBytes)));
-#elif FERRULE_VECTOR_BYTES == 32
-typedef char Bytes __attribute__((vector_size(16)));
-typedef short Halves __attribute__((vector_size(16)));
-#endif
-
-// 8- or 16-bit integers as 16 bits.
-template <class S>
-Words16 WideWords(typename Narrow<S, 2 * kLanes32>::type x) {
-#if FERRULE_VECTOR_BYTES == 64
-  if constexpr (sizeof(S) == 1) {
-    return static_cast<S>(-1) < 0 ? (Words16)__builtin_ia32_pmovsxbw512_mask((Bytes32)x, Shorts{}, ~0u)
-                                  : (Words16)__builtin_ia32_pmovzxbw512_mask((Bytes32)x, Shorts{}, ~0u);
-  }
-#elif FERRULE_VECTOR_BYTES == 32
-  if constexpr (sizeof(S) == 1) {
-    return static_cast<S>(-1) < 0 ? (Words16)__builtin_ia32_pmovsxbw256((Bytes)x)
-                                  : (Words16)__builtin_ia32_pmovzxbw256((Bytes)x);
-  }
-#endif
-  return __builtin_convertvector(x, Words16);
-}
 
 // What the elements become and how they are multiplied. A step along k has kElements of them.
 struct Bf16Terms {
@@ -52,16 +14,7 @@ struct Bf16Terms {
   static constexpr int kElements = 1;
   using V = VectorOf<float>::type;
 
-  static V Wide(const uint16_t* x) {
-    const auto from = *reinterpret_cast<const Narrow<uint16_t, kLanes32>::type*>(x);
-#if FERRULE_VECTOR_BYTES == 64
-    return reinterpret_cast<V>((Words32)__builtin_ia32_pmovzxwd512_mask((Halves)from, Integers{}, 0xffff) << 16);
-#elif FERRULE_VECTOR_BYTES == 32
-    return reinterpret_cast<V>((Words32)__builtin_ia32_pmovzxwd256((Halves)from) << 16);
-#else
-    return reinterpret_cast<V>(__builtin_convertvector(from, Words32) << 16);
-#endif
-  }
+  static V Wide(const uint16_t* x) { return reinterpret_cast<V>(UpperHalves(x)); }
   static V Along(const uint16_t* x) { return Wide(x); }            // steps of one column
   static V Across(const uint16_t* x, int64_t) { return Wide(x); }  // a step of adjacent columns
   static float One(const uint16_t* x, int64_t) { return __builtin_bit_cast(float, uint32_t{*x} << 16); }
@@ -75,25 +28,7 @@ template <class S>
 struct IntegerTerms : Bf16Terms {
   using Stored = S;
 
-  static V Wide(const S* x) {
-#if FERRULE_VECTOR_BYTES == 64
-    const auto from = *reinterpret_cast<const typename Narrow<S, kLanes32>::type*>(x);
-    const auto integers =
-        (Integers)(static_cast<S>(-1) < 0 ? __builtin_ia32_pmovsxbd512_mask((Bytes16)from, Integers{}, 0xffff)
-                                          : __builtin_ia32_pmovzxbd512_mask((Bytes16)from, Integers{}, 0xffff));
-#elif FERRULE_VECTOR_BYTES == 32
-    typedef long long Two __attribute__((vector_size(16)));
-    long long eight;
-    __builtin_memcpy(&eight, x, sizeof(eight));
-    const auto from = (Bytes)Two{eight, 0};
-    const auto integers =
-        (Integers)(static_cast<S>(-1) < 0 ? __builtin_ia32_pmovsxbd256(from) : __builtin_ia32_pmovzxbd256(from));
-#else
-    const auto from = *reinterpret_cast<const typename Narrow<S, kLanes32>::type*>(x);
-    const auto integers = __builtin_convertvector(from, Integers);
-#endif
-    return (V) __builtin_convertvector(integers, typename VectorOf<float>::type);
-  }
+  static V Wide(const S* x) { return (V) __builtin_convertvector(WideBytes(x), typename VectorOf<float>::type); }
   static V Along(const S* x) { return Wide(x); }
   static V Across(const S* x, int64_t) { return Wide(x); }
   static float One(const S* x, int64_t) { return static_cast<float>(*x); }

@@ -130,6 +130,22 @@ def test_jax_own_narrow() -> None:
         agree(function, *args, tolerance=2e-2)
 
 
+@pytest.mark.parametrize("rows", [2, 8])  # few queries have loops of their own
+def test_bf16_results_are_rounded_and_stay_nan(rows: int) -> None:
+    """Equal logits of two keys give the mean of their values: of all that bf16 has, and of ties between them."""
+    values = np.arange(1 << 16, dtype=np.uint16).view(jnp.bfloat16).reshape(1, 1024, 1, 64)
+    q, k = np.zeros((1, 1024, rows, 64), values.dtype), np.zeros((1, 1024, 2, 64), values.dtype)
+    for other in (values, np.roll(values, 1, axis=-1)):
+        v = np.concatenate([values, other], axis=2)
+        assert calls(in_f32, q, k, v) == ["attention"]
+        with jax.default_device(jax.devices("ferrule")[0]):
+            got = np.asarray(jax.jit(in_f32)(q, k, v), np.float32)
+        with np.errstate(all="ignore"):
+            both = v.astype(np.float32).sum(axis=2, keepdims=True)
+            mean = (both * np.float32(0.5)).astype(v.dtype).astype(np.float32)
+        np.testing.assert_array_equal(got, np.broadcast_to(mean, got.shape))
+
+
 @pytest.mark.parametrize("offset", [0, -3, -200, 5, 200])
 @pytest.mark.parametrize("fill", [-np.inf, -1e30, -1e9, -5.0, 0.0, 4.0])
 @pytest.mark.parametrize("rows", [150, 2])
