@@ -1,7 +1,7 @@
 // Library call "eigh": eigenvalues and vectors of one symmetric matrix, as LAPACK's syevd gives them, in whose order of
 // elements (columns are adjacent) the matrix and the vectors lie. LAPACK makes the matrix tridiagonal and finds
 // the vectors of that; these are turned back by the own matrix product with all threads, for which LAPACK's ormtr on
-// one takes a third of the whole time.
+// one takes a third of the whole time. Without the vectors, of which there is no result then, it is LAPACK's call.
 #include <algorithm>
 #include <climits>
 #include <cmath>
@@ -119,10 +119,22 @@ class Reflections {
 template <class T>
 class Eigh : public Prepared {
  public:
-  Eigh(int64_t n, const Routines<T>& routines) : n_(n), routines_(routines) {}
+  Eigh(int64_t n, bool values_only, const Routines<T>& routines)
+      : n_(n), values_only_(values_only), routines_(routines) {}
 
   Status Run(void* const* operands, void* const* results, ExecContext& context) const override {
     static thread_local AlignedScratch a_scratch, work_scratch, integer_scratch, reflections_scratch;
+    if (values_only_) {
+      const int n = static_cast<int>(n_), integers_size = 1;
+      const int work_size = static_cast<int>((2 + kReflectors) * n_ + 1);  // sytrd works in blocks
+      T* a = a_scratch.Get<T>(n_ * n_);
+      std::copy_n(static_cast<const T*>(operands[0]), n_ * n_, a);
+      int integers = 0;
+      OneBlasThread one;
+      routines_.syevd("N", "L", &n, a, &n, static_cast<T*>(results[0]), work_scratch.Get<T>(work_size), &work_size,
+                      &integers, &integers_size, static_cast<int*>(results[1]));
+      return Status();
+    }
     T *vectors = static_cast<T*>(results[0]), *values = static_cast<T*>(results[1]);
     int* info = static_cast<int*>(results[2]);
     const T* given = static_cast<const T*>(operands[0]);
@@ -174,35 +186,38 @@ class Eigh : public Prepared {
   }
 
   int64_t n_;
+  bool values_only_;
   Routines<T> routines_;
 };
 
 template <class T>
-Result<std::unique_ptr<Prepared>> MakeEigh(Attributes& attributes, int64_t n) {
+Result<std::unique_ptr<Prepared>> MakeEigh(Attributes& attributes, int64_t n, bool values_only) {
   const Routines<T> routines;
   if (!routines.syevd || !routines.sytrd || !routines.stedc) {
     attributes.Fail("SciPy's LAPACK, for which this program was compiled, is not there: pip install scipy");
     return attributes.status();
   }
-  return std::unique_ptr<Prepared>(new Eigh<T>(n, routines));
+  return std::unique_ptr<Prepared>(new Eigh<T>(n, values_only, routines));
 }
 
 Result<std::unique_ptr<Prepared>> PrepareEigh(const CallDesc& call) {
   Attributes attributes(call);
-  attributes.Expect(1, 3);
+  const bool values_only = call.results.size() == 2;
+  attributes.Expect(1, values_only ? 2 : 3);
   FERRULE_RETURN_IF_ERROR(attributes.status());
   const auto& dims = call.operands[0].dims;
   const Element type = ElementOf(call.operands[0]);
-  const bool fit = dims.size() == 2 && dims[0] == dims[1] && call.results[0].dims == dims &&
-                   call.results[1].dims == std::vector<int64_t>{dims[0]} && call.results[2].dims.empty() &&
-                   ElementOf(call.results[0]) == type && ElementOf(call.results[1]) == type &&
-                   ElementOf(call.results[2]) == Element::kS32;
+  const size_t values = values_only ? 0 : 1, info = values + 1;
+  const bool fit = dims.size() == 2 && dims[0] == dims[1] &&
+                   (values_only || (call.results[0].dims == dims && ElementOf(call.results[0]) == type)) &&
+                   call.results[values].dims == std::vector<int64_t>{dims[0]} && call.results[info].dims.empty() &&
+                   ElementOf(call.results[values]) == type && ElementOf(call.results[info]) == Element::kS32;
   if (!fit || dims[0] < 2 || dims[0] > 16384) {
     attributes.Fail("the matrix is not square, or the results do not fit it");
     return attributes.status();
   }
-  if (type == Element::kF32) return MakeEigh<float>(attributes, dims[0]);
-  if (type == Element::kF64) return MakeEigh<double>(attributes, dims[0]);
+  if (type == Element::kF32) return MakeEigh<float>(attributes, dims[0], values_only);
+  if (type == Element::kF64) return MakeEigh<double>(attributes, dims[0], values_only);
   attributes.Fail("the matrix is neither of f32 nor of f64");
   return attributes.status();
 }

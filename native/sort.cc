@@ -2,7 +2,7 @@
 //
 // When the compiler recognised the comparator (attribute `key`), keys become unsigned integers and are sorted by radix:
 // alone, with the one other operand's elements, or with their positions. Else a merge sort of positions calls the
-// compiled comparator.
+// compiled comparator. Which operands' results are wanted says the attribute `kept`, if not all of them are.
 #pragma GCC optimize("O3")  // makes vectors of the loops over keys
 
 #include <algorithm>
@@ -97,7 +97,25 @@ struct SortShape {
   int64_t outer, length, inner;  // element (o, i, j) is at (o * length + i) * inner + j
   std::vector<int64_t> sizes;    // bytes of an element of each operand
 
+  std::vector<int64_t> kept;     // the operands whose results are wanted; none is said when all are
+
   int64_t Base(int64_t row) const { return row / inner * length * inner + row % inner; }
+};
+
+// A result for each operand; null where it is not wanted.
+class ResultOfEach {
+ public:
+  ResultOfEach(const SortShape& s, void* const* results) : results_(results) {
+    if (s.kept.empty()) return;
+    all_.resize(s.sizes.size(), nullptr);
+    for (size_t i = 0; i < s.kept.size(); ++i) all_[s.kept[i]] = results[i];
+    results_ = all_.data();
+  }
+  void* const* get() const { return results_; }
+
+ private:
+  std::vector<void*> all_;
+  void* const* results_;
 };
 
 // Moves one row of each operand into place, except operand `but`: result[i] = operand[positions(i)].
@@ -106,7 +124,7 @@ void Gather(const SortShape& s, void* const* operands, void* const* results, int
             int64_t but, PositionOf position) {
   const int64_t base = s.Base(row);
   for (size_t k = 0; k < s.sizes.size(); ++k) {
-    if (static_cast<int64_t>(k) == but) continue;
+    if (static_cast<int64_t>(k) == but || results[k] == nullptr) continue;
     auto move = [&]<class T>(T*) {
       const T* from = static_cast<const T*>(operands[k]) + base;
       T* to = static_cast<T*>(results[k]) + base;
@@ -159,7 +177,9 @@ class KeySort : public Prepared {
     if (s_.sizes.size() == 2 && s_.sizes[1 - key_] == 4) goes_ = With::kElements;
   }
 
-  Status Run(void* const* operands, void* const* results, ExecContext& context) const override {
+  Status Run(void* const* operands, void* const* given, ExecContext& context) const override {
+    const ResultOfEach each(s_, given);
+    void* const* results = each.get();
     const int64_t cut_from = InRanges(*context.pool) ? kRangesFrom : kParallelFrom;
     ForRows(s_, *context.pool, cut_from, [&](int64_t row, bool spread) {
       ThreadPool* pool = spread ? context.pool : nullptr;
@@ -227,13 +247,14 @@ class KeySort : public Prepared {
   void Write(void* const* operands, void* const* results, int64_t row, int64_t begin, int64_t end,
              const T* sorted) const {
     const int64_t base = s_.Base(row) + begin * s_.inner;
-    if (tells_) {
+    if (tells_ && results[key_] != nullptr) {
       ValuesOfKeys<U>(type_, end - begin, descending_, s_.inner,
                       static_cast<char*>(results[key_]) + base * SizeOf(type_),
                       [=](int64_t i) { return KeyOf(sorted[begin + i]); });
     }
     if constexpr (!std::is_integral_v<T>) {
       if (goes_ == With::kElements) {
+        if (results[1 - key_] == nullptr) return;
         uint32_t* to = static_cast<uint32_t*>(results[1 - key_]) + base;
         for (int64_t i = begin; i < end; ++i, to += s_.inner) *to = sorted[i].with();
         return;
@@ -246,7 +267,7 @@ class KeySort : public Prepared {
   // Zeros of either sign, and NaNs of all bits, have one key: they are taken from the operand again, in its order.
   template <class T>
   void Tell(void* const* operands, void* const* results, int64_t base, const T* sorted) const {
-    if (!tells_ || order_ == FloatOrder::kTotal) return;
+    if (!tells_ || order_ == FloatOrder::kTotal || results[key_] == nullptr) return;
     switch (type_) {
       case Element::kF16:
         return Equals<uint16_t>(operands, results, base, sorted, 0x7c00);
@@ -295,7 +316,9 @@ class ComparatorSort : public Prepared {
  public:
   ComparatorSort(SortShape shape, CompiledFn comparator) : s_(std::move(shape)), comparator_(comparator) {}
 
-  Status Run(void* const* operands, void* const* results, ExecContext& context) const override {
+  Status Run(void* const* operands, void* const* given, ExecContext& context) const override {
+    const ResultOfEach each(s_, given);
+    void* const* results = each.get();
     ForRows(s_, *context.pool, kParallelFrom, [&](int64_t row, bool spread) {
       static thread_local AlignedScratch a_scratch, b_scratch;
       uint32_t* a = a_scratch.Get<uint32_t>(s_.length);
@@ -359,25 +382,40 @@ class ComparatorSort : public Prepared {
 // Rows of at most one element: nothing to sort.
 class CopyRows : public Prepared {
  public:
-  explicit CopyRows(std::vector<int64_t> bytes) : bytes_(std::move(bytes)) {}
-  Status Run(void* const* operands, void* const* results, ExecContext&) const override {
-    for (size_t k = 0; k < bytes_.size(); ++k) std::memmove(results[k], operands[k], static_cast<size_t>(bytes_[k]));
+  CopyRows(SortShape shape, std::vector<int64_t> bytes) : s_(std::move(shape)), bytes_(std::move(bytes)) {}
+  Status Run(void* const* operands, void* const* given, ExecContext&) const override {
+    const ResultOfEach results(s_, given);
+    for (size_t k = 0; k < bytes_.size(); ++k) {
+      if (void* to = results.get()[k]) std::memmove(to, operands[k], static_cast<size_t>(bytes_[k]));
+    }
     return Status();
   }
 
  private:
+  SortShape s_;
   std::vector<int64_t> bytes_;
 };
 
 Result<std::unique_ptr<Prepared>> PrepareSort(const CallDesc& call) {
   Attributes attributes(call);
-  attributes.Expect(std::max<size_t>(1, call.operands.size()), call.operands.size());
+  std::vector<int64_t> kept;
+  if (call.results.size() < call.operands.size()) kept = attributes.Ints("kept", call.results.size());
+  attributes.Expect(std::max<size_t>(1, call.operands.size()), kept.empty() ? call.operands.size() : kept.size());
+  FERRULE_RETURN_IF_ERROR(attributes.status());
+  for (size_t i = 0; i < call.results.size(); ++i) {
+    const int64_t operand = kept.empty() ? static_cast<int64_t>(i) : kept[i];
+    const int64_t least = i == 0 ? 0 : kept.empty() ? operand : kept[i - 1] + 1;
+    const bool fits = operand >= least && operand < static_cast<int64_t>(call.operands.size()) &&
+                      call.results[i].dtype == call.operands[operand].dtype &&
+                      call.results[i].dims == call.operands[operand].dims;
+    if (!fits) attributes.Fail("result " + std::to_string(i) + " is not of its operand's type");
+  }
   FERRULE_RETURN_IF_ERROR(attributes.status());
   const auto& dims = call.operands[0].dims;
   int64_t rank = static_cast<int64_t>(dims.size());
   int64_t dimension = attributes.Int("dimension", rank - 1);
   if (dimension < 0) dimension += rank;
-  SortShape shape{1, 1, 1, {}};
+  SortShape shape{1, 1, 1, {}, kept};
   if (rank > 0) {
     if (dimension < 0 || dimension >= rank) attributes.Fail("there is no such dimension to sort");
     FERRULE_RETURN_IF_ERROR(attributes.status());
@@ -388,7 +426,7 @@ Result<std::unique_ptr<Prepared>> PrepareSort(const CallDesc& call) {
   std::vector<int64_t> bytes;
   for (size_t k = 0; k < call.operands.size(); ++k) {
     Element type = ElementOf(call.operands[k]);
-    if (call.operands[k].dims != dims || SizeOf(type) == 0 || call.results[k].dtype != call.operands[k].dtype) {
+    if (call.operands[k].dims != dims || SizeOf(type) == 0) {
       attributes.Fail("operand " + std::to_string(k) + " differs in shape or has no order");
     }
     shape.sizes.push_back(SizeOf(type));
@@ -404,7 +442,7 @@ Result<std::unique_ptr<Prepared>> PrepareSort(const CallDesc& call) {
   if (order != "lt" && order != "gt") attributes.Fail("the order is neither lt nor gt");
   if (shape.sizes.size() > ComparatorSort::kMaxOperands && key < 0) attributes.Fail("more than 64 operands");
   FERRULE_RETURN_IF_ERROR(attributes.status());
-  if (shape.length <= 1) return std::unique_ptr<Prepared>(new CopyRows(std::move(bytes)));
+  if (shape.length <= 1) return std::unique_ptr<Prepared>(new CopyRows(std::move(shape), std::move(bytes)));
   if (key >= 0) {
     Element type = ElementOf(call.operands[key]);
     if (IsComplex(type)) attributes.Fail("complex keys have no order");

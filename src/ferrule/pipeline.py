@@ -38,6 +38,7 @@ from ferrule.passes.scatter_sums import scatter_sums
 from ferrule.passes.simplify import simplify
 from ferrule.passes.split import split
 from ferrule.passes.turn import turn
+from ferrule.passes.unread import drop_unread
 from ferrule.passes.windows import windows
 from ferrule.program import DONATED, NOT_DONATED, PYTHON, SMALL, TIMED, UNKNOWN, Output, Param, Program
 from ferrule.progress import reported
@@ -134,7 +135,7 @@ def compile_module(module: Module, settings: CompileOptions, trace: Trace, machi
 def match_all(graph: Block, machine: Machine) -> Block:
     """What libraries do, of a simplified graph, and what that leaves to simplify."""
     settled = set(graph.walk())
-    return simplify(match(match_attention(graph, machine), machine), ours=True, settled=settled)
+    return drop_unread(simplify(match(match_attention(graph, machine), machine), ours=True, settled=settled))
 
 
 def describe(module: Module, main: Function, settings: CompileOptions) -> Program:

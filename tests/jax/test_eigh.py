@@ -54,6 +54,68 @@ def test_which_calls():
     assert "eigh" not in calls(jnp.linalg.eigh, symmetric(100).astype("c8"))
 
 
+def asked(function, *args):
+    """Whether the calls of LAPACK in a program ask for vectors."""
+    module = jax.jit(function).trace(*args).lower(lowering_platforms=("ferrule",))
+    program = compile_program(str(module.compiler_ir("stablehlo")).encode())
+    steps = [step for block in program.blocks for step in block if isinstance(step, Call)]
+    return [chr(int(step.attrs["mode"])) for step in steps if step.target.startswith("lapack_")]
+
+
+def test_values_alone():
+    """Of `eigvalsh` JAX leaves the vectors unread: they are not computed."""
+    stack = np.stack([symmetric(20, seed=s) for s in range(3)])
+    assert asked(jnp.linalg.eigvalsh, stack) == ["N"]
+    assert asked(jnp.linalg.eigh, stack) == ["V"]
+    assert asked(jax.grad(lambda a: jnp.linalg.eigvalsh(a).max()), symmetric(20)) == ["V"]
+    hermitian = symmetric(30) + 1j * np.tril(symmetric(30, seed=1), -1)
+    hermitian = ((hermitian + hermitian.conj().T) / 2).astype("c8")
+    for a in (stack, hermitian, symmetric(63), *(symmetric(n, seed=n) for n in (64, 97, 200))):
+        found = np.asarray(jax.jit(jnp.linalg.eigvalsh)(a))
+        exact = np.linalg.eigvalsh(a.astype("c16"))
+        np.testing.assert_allclose(found, exact, rtol=0, atol=3e-5 * np.abs(exact).max())
+        assert (np.diff(found) >= 0).all()
+    with jax.enable_x64(True):
+        a = symmetric(150, "float64")
+        np.testing.assert_allclose(jax.jit(jnp.linalg.eigvalsh)(a), np.linalg.eigvalsh(a), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("n", [20, 100])
+def test_values_alone_of_extremes(n):
+    a = symmetric(n)
+    for scale in (1e30, 1e-30):
+        found = np.asarray(jax.jit(jnp.linalg.eigvalsh)(a * np.float32(scale)), "f8") / scale
+        exact = np.linalg.eigvalsh(a.astype("f8"))
+        np.testing.assert_allclose(found, exact, rtol=0, atol=3e-5 * np.abs(exact).max())
+    for bad in (np.nan, np.inf):
+        broken = a.copy()
+        broken[7, 2] = broken[2, 7] = bad
+        assert np.isnan(jax.jit(jnp.linalg.eigvalsh)(broken)).mean() > 0.9
+
+
+def test_values_alone_in_a_loop():
+    """What a loop's body reads, and what only a later iteration does."""
+    a = symmetric(70)
+
+    @jax.jit
+    def largest(a):
+        return jax.lax.fori_loop(0, 3, lambda i, x: x / jnp.linalg.eigvalsh(x)[-1], a)
+
+    @jax.jit
+    def first_vectors(a):
+        def body(i, carry):
+            x, v = carry
+            w, new = jnp.linalg.eigh(x)
+            return x / w[-1], new
+
+        return jax.lax.fori_loop(0, 3, body, (a, jnp.zeros_like(a)))
+
+    assert np.linalg.eigvalsh(np.asarray(largest(a)))[-1] == pytest.approx(1, abs=1e-5)
+    x, v = map(np.asarray, first_vectors(a))
+    w = np.diag(v.T @ x @ v)
+    assert np.abs(x @ v - v * w).max() < 1e-4
+
+
 def test_other_calls_are_left_alone():
     vector = Tensor((4,), f32)
     for name in ("anything", "lapack_ssyevd_ffi"):

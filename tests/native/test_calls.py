@@ -334,6 +334,28 @@ def total_key(x):
     return np.where(b < 0, np.iinfo(bits).max ^ b if x.itemsize < 8 else np.int64(np.iinfo(np.int64).max) ^ b, b)
 
 
+@pytest.mark.parametrize("dtype", ["f", "d", bf16, "i", "B"])
+@pytest.mark.parametrize("shape,dim", [((3, 700), 1), ((40, 3, 5), 0), ((200000,), 0), ((5, 1), 1), ((0, 4), 1)])
+@pytest.mark.parametrize("kept", [(0,), (1,), (2,), (0, 2), (1, 2)])
+def test_sort_of_which_some_is_kept(dtype, shape, dim, kept):
+    x = with_specials(shape, dtype)
+    operands = [x, np.arange(x.size, dtype=np.int32).reshape(shape), random(shape, np.int16)]
+    at = dict(dimension=dim, is_stable=True, key=0, order="lt", total=x.dtype.kind == "f" or x.dtype == bf16)
+    whole = call("sort", operands, [(shape, y.dtype) for y in operands], at)
+    some = call("sort", operands, [(shape, operands[k].dtype) for k in kept], at | {"kept": kept})
+    for k, found in zip(kept, some, strict=True):
+        assert found.tobytes() == whole[k].tobytes()
+
+
+@pytest.mark.parametrize("kept", [None, (2,), (-1,), (1,), (0, 0)])
+def test_sort_refuses_results_of_no_operand(kept):
+    x = np.arange(10, dtype=np.float32)
+    at = dict(dimension=0, is_stable=True, key=0, order="lt", total=True)
+    results = [(x.shape, x.dtype)] * (1 if kept is None else len(kept))
+    with pytest.raises(RuntimeError, match="kept|operand"):
+        call("sort", [x, x.astype(np.int32)], results, at if kept is None else at | {"kept": kept})
+
+
 @pytest.mark.parametrize("dtype", ["f", "d", "e", bf16, "i", "l", "b", "B", "H", "I", "L", "?"])
 @pytest.mark.parametrize("shape,dim", [((3, 700), 1), ((40, 3, 5), 0), ((200000,), 0), ((5, 1), 1), ((0, 4), 1)])
 def test_sort_by_key(dtype, shape, dim):

@@ -265,7 +265,8 @@ def _sort(out: Block, op: Op, operands: list[Value]) -> Sequence[Value]:
         "dimension": int(op.attrs.get("dimension", -1)) % rank,
         "is_stable": bool(op.attrs.get("is_stable", False)),
     }
-    return library(out, op, "sort", operands, attrs | _recognise(op.regions[0]), [op.regions[0]])
+    found = _recognise(op.regions[0])  # what has a key is not compared by compiled code
+    return library(out, op, "sort", operands, attrs | found, () if found else [op.regions[0]])
 
 
 def _order(block: Block) -> device_sort.Order | None:
