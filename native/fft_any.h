@@ -2,7 +2,7 @@
 #pragma once
 
 #include "fft_tables.h"
-#include "fft_vectors.h"
+#include "fft_wide.h"
 
 namespace ferrule {
 namespace FERRULE_ISA {
@@ -13,14 +13,14 @@ FERRULE_ALWAYS void Load(V& v, const R* p) {
   if constexpr (sizeof(V) == sizeof(R)) {
     v = *p;
   } else {
-    v = At(p);
+    v = At<sizeof(V)>(p);
   }
 }
 
 // Keeps what is loaded for several products: the compiler would load it for each, and loads are what there is most of.
 template <class V>
 FERRULE_ALWAYS void InRegister([[maybe_unused]] V& v) {
-#ifdef __AVX__
+#if FERRULE_VECTOR_BYTES == 64
   asm("" : "+x"(v));
 #endif
 }
@@ -77,34 +77,42 @@ FERRULE_ALWAYS void AnyPoints(int64_t radix, const R* roots, const R* xr, const 
   }
 }
 
+// AnyStage, where at least a vector of numbers is treated alike.
+template <int kBytes, class R>
+FERRULE_ALWAYS void AnyOfVectors(int64_t radix, const R* roots, const R* xr, const R* xi, R* yr, R* yi, int64_t rest,
+                                 int64_t span, const R* twiddle) {
+  typedef typename Wide<R, kBytes>::V V;
+  constexpr int64_t kW = kBytes / sizeof(R);
+  for (int64_t j = 0; j < rest; ++j) {
+    for (int64_t t = 0; t < span; t += kW) {
+      if (t + kW > span) t = span - kW;  // some once more in place of some alone
+      const int64_t from = j * span + t;
+      AnyPoints<V>(radix, roots, xr + from, xi + from, rest * span, [&](int64_t r, const V& re, const V& im) {
+        const int64_t to = (radix * j + r) * span + t;
+        V &to_r = At<kBytes>(yr + to), &to_i = At<kBytes>(yi + to);
+        if (r == 0 || rest == 1) {
+          to_r = re, to_i = im;
+        } else {
+          const R *w = twiddle + 2 * (j * (radix - 1) + r - 1), wr = w[0], wi = w[1];
+          to_r = re * wr - im * wi, to_i = re * wi + im * wr;
+        }
+      });
+    }
+  }
+}
+
 // As Stage (see fft_stages.h), for a radix up to kLargestRadix.
 template <class R>
 void AnyStage(int64_t radix, const R* roots, const R* __restrict xr, const R* __restrict xi, R* __restrict yr,
               R* __restrict yi, int64_t rest, int64_t span, const R* twiddle) {
   typedef typename Wide<R>::V V;
   constexpr int64_t kW = kWidth<R>;
+  if (span >= kFull<R>) return AnyOfVectors<kFullBytes>(radix, roots, xr, xi, yr, yi, rest, span, twiddle);
+  if (span >= kW) return AnyOfVectors<32>(radix, roots, xr, xi, yr, yi, rest, span, twiddle);
   const int64_t step = rest * span;
   // Result r of point j and number t from x's `from` on.
   auto place = [&](int64_t j, int64_t r, int64_t t) { return (radix * j + r) * span + t; };
   auto factor = [&](int64_t j, int64_t r) { return twiddle + 2 * (j * (radix - 1) + r - 1); };
-  if (span >= kW) {
-    for (int64_t j = 0; j < rest; ++j) {
-      for (int64_t t = 0; t < span; t += kW) {
-        if (t + kW > span) t = span - kW;  // some once more in place of some alone
-        AnyPoints<V>(radix, roots, xr + j * span + t, xi + j * span + t, step,
-                     [&](int64_t r, const V& re, const V& im) {
-                       V &to_r = At(yr + place(j, r, t)), &to_i = At(yi + place(j, r, t));
-                       if (r == 0 || rest == 1) {
-                         to_r = re, to_i = im;
-                       } else {
-                         const R wr = factor(j, r)[0], wi = factor(j, r)[1];
-                         to_r = re * wr - im * wi, to_i = re * wi + im * wr;
-                       }
-                     });
-      }
-    }
-    return;
-  }
   auto put = [&](int64_t i, int64_t r, R re, R im) {
     const int64_t j = i / span, to = place(j, r, i % span);
     const R wr = r ? factor(j, r)[0] : R(1), wi = r ? factor(j, r)[1] : R(0);
@@ -132,13 +140,13 @@ void AnyStage(int64_t radix, const R* roots, const R* __restrict xr, const R* __
 template <class R>
 void Scale(const R* xr, const R* xi, int64_t step, const R* __restrict factors, R* yr, R* yi, int64_t to_step,
            int64_t count, int64_t lanes) {
-  typedef typename Wide<R>::V V;
+  typedef typename Wide<R, kFullBytes>::V V;
   for (int64_t k = 0; k < count; ++k, xr += step, xi += step, yr += to_step, yi += to_step) {
     const R wr = factors[2 * k], wi = factors[2 * k + 1];
     int64_t t = 0;
-    for (; t + kWidth<R> <= lanes; t += kWidth<R>) {
-      V re = At(xr + t), im = At(xi + t);
-      At(yr + t) = re * wr - im * wi, At(yi + t) = re * wi + im * wr;
+    for (; t + kFull<R> <= lanes; t += kFull<R>) {
+      V re = At<kFullBytes>(xr + t), im = At<kFullBytes>(xi + t);
+      At<kFullBytes>(yr + t) = re * wr - im * wi, At<kFullBytes>(yi + t) = re * wi + im * wr;
     }
     for (; t < lanes; ++t) {
       R re = xr[t], im = xi[t];
@@ -150,9 +158,9 @@ void Scale(const R* xr, const R* xi, int64_t step, const R* __restrict factors, 
 // Interleaved parts times such factors times a number.
 template <class R, bool kInverse>
 void ScaleRow(const R* x, const R* __restrict factors, R* y, int64_t count, R scale) {
-  typedef typename Wide<R>::V V;
+  typedef typename Wide<R, kFullBytes>::V V;
   int64_t k = 0;
-  for (; k + kWidth<R> <= count; k += kWidth<R>) {
+  for (; k + kFull<R> <= count; k += kFull<R>) {
     V re, im, wr, wi;
     LoadParts<kInverse>(x + 2 * k, re, im), LoadParts<false>(factors + 2 * k, wr, wi);
     V a = (re * wr - im * wi) * scale, b = (re * wi + im * wr) * scale;

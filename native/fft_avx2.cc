@@ -3,6 +3,7 @@
 #pragma GCC optimize("O3")
 #pragma GCC target("arch=x86-64-v3")
 #define FERRULE_ISA avx2
+#define FERRULE_VECTOR_BYTES 32
 #include "fft_stages.h"
 
 namespace ferrule {

@@ -3,6 +3,7 @@
 #pragma GCC optimize("O3")
 #pragma GCC target("arch=x86-64-v4,prefer-vector-width=512")
 #define FERRULE_ISA avx512
+#define FERRULE_VECTOR_BYTES 64
 #include "fft_stages.h"
 
 namespace ferrule {

@@ -89,6 +89,9 @@ std::vector<int64_t> Radices(int64_t n) {
   return radices;
 }
 
+// Bytes that stay in a core's nearest cache, beside what is read and written once.
+constexpr int64_t kNearest = 1 << 15;
+
 // From this radix on a convolution is better where points beside each other do not fill a vector.
 constexpr int64_t kConvolved = 37;
 
@@ -218,9 +221,35 @@ void FftPlan<R>::RestOfLines(R* to, int64_t stride, R* scratch, bool inverse, R 
 }
 
 template <class R>
+void FftPlan<R>::PartOfLines(size_t at, const R* re, int64_t all, int64_t apart, R* scratch, R* to, int64_t stride,
+                             bool inverse, R scale) const {
+  const Stage& s = stages_[at];
+  const int64_t points = s.radix * s.rest;
+  R* im = scratch + points * kLine<R>;
+  FftLoops<R>().stage[s.radix](re, re + all * kLine<R>, scratch, im, s.rest, kLine<R>, apart * kLine<R>,
+                               s.twiddle.data());
+  if (at + 2 == stages_.size()) {
+    int64_t radix = stages_.back().radix;
+    FftLoops<R>().last_of_lines[radix][inverse](scratch, im, to, stride, points / radix, scale);
+    return;
+  }
+  for (int64_t r = 0; r < s.radix; ++r) {
+    PartOfLines(at + 1, scratch + r * kLine<R>, points, s.radix, im + points * kLine<R>, to + 2 * r * stride,
+                s.radix * stride, inverse, scale);
+  }
+}
+
+template <class R>
 void FftPlan<R>::TransformLines(const R* from, R* to, int64_t stride, R* scratch, bool inverse, R scale) const {
   FirstOfLines(from, stride, scratch, inverse);
-  RestOfLines(to, stride, scratch, inverse, scale);
+  if (stages_.size() == 2 || 4 * n_ * kLine<R> * static_cast<int64_t>(sizeof(R)) <= kNearest) {
+    return RestOfLines(to, stride, scratch, inverse, scale);
+  }
+  const int64_t radix = stages_[0].radix;
+  for (int64_t r = 0; r < radix; ++r) {
+    PartOfLines(1, scratch + r * kLine<R>, n_, radix, scratch + 2 * n_ * kLine<R>, to + 2 * r * stride, radix * stride,
+                inverse, scale);
+  }
 }
 
 template <class R>

@@ -88,6 +88,10 @@ class FftPlan {
   R* RunSome(size_t first, size_t end, R* x, R* y, int64_t lanes) const;
   void FirstOfLines(const R* from, int64_t stride, R* scratch, bool inverse) const;
   void RestOfLines(R* to, int64_t stride, R* scratch, bool inverse, R scale) const;
+  // The stages from number `at` on for every apart-th of `all` points, whose results are every radix-th of all; then
+  // most of what a stage leaves to the next is still in the nearest cache.
+  void PartOfLines(size_t at, const R* re, int64_t all, int64_t apart, R* scratch, R* to, int64_t stride, bool inverse,
+                   R scale) const;
 
   int64_t n_;
   bool by_lines_;

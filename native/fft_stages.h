@@ -4,7 +4,7 @@
 #include "fft_any.h"
 #include "fft_tables.h"
 #include "fft_turn.h"
-#include "fft_vectors.h"
+#include "fft_wide.h"
 
 namespace ferrule {
 namespace FERRULE_ISA {
@@ -80,14 +80,39 @@ FERRULE_ALWAYS void Twiddle(V* re, V* im, const R* w) {
 }
 
 // One vector's part of a stage: points `step` apart, results `span`.
-template <class R, int kRadix>
+template <int kBytes, int kRadix, class R>
 FERRULE_ALWAYS void Butterflies(const R* ar, const R* ai, int64_t step, R* br, R* bi, int64_t span, const R* w) {
-  typename Wide<R>::V re[kRadix], im[kRadix];
-  for (int r = 0; r < kRadix; ++r) re[r] = At(ar + r * step), im[r] = At(ai + r * step);
+  typename Wide<R, kBytes>::V re[kRadix], im[kRadix];
+  for (int r = 0; r < kRadix; ++r) re[r] = At<kBytes>(ar + r * step), im[r] = At<kBytes>(ai + r * step);
   Points<R, kRadix>(re, im);
   Twiddle<kRadix>(re, im, w);
-  for (int r = 0; r < kRadix; ++r) At(br + r * span) = re[r], At(bi + r * span) = im[r];
+  for (int r = 0; r < kRadix; ++r) At<kBytes>(br + r * span) = re[r], At<kBytes>(bi + r * span) = im[r];
 }
+
+#if FERRULE_VECTOR_BYTES == 64
+// The parts of a stage of two points j where half a vector holds what is treated alike, one after the other in x.
+template <int kRadix, class R>
+FERRULE_ALWAYS void TwoEach(const R* xr, const R* xi, R* yr, R* yi, int64_t step, const R* w) {
+  typedef typename Wide<R, 64>::V V;
+  typedef typename Wide<R, 64>::H H;
+  constexpr int64_t kSpan = kWidth<R>;
+  V re[kRadix], im[kRadix];
+  for (int r = 0; r < kRadix; ++r) re[r] = At<64>(xr + r * step), im[r] = At<64>(xi + r * step);
+  Points<R, kRadix>(re, im);
+  const auto store = [&](R* y, const V& v) {
+    const H* halves = reinterpret_cast<const H*>(&v);
+    At(y) = halves[0], At(y + kRadix * kSpan) = halves[1];
+  };
+  store(yr, re[0]), store(yi, im[0]);
+  for (int r = 1; r < kRadix; ++r) {
+    const R *a = w + 2 * (r - 1), *b = a + 2 * (kRadix - 1);
+    V wr, wi;
+    Halves(a[0], b[0], wr), Halves(a[1], b[1], wi);
+    const V real = re[r] * wr - im[r] * wi, imaginary = re[r] * wi + im[r] * wr;
+    store(yr + r * kSpan, real), store(yi + r * kSpan, imaginary);
+  }
+}
+#endif
 
 // One stage: for each j, the transforms of the points x[j + rest * r], multiplied by powers of the j-th root, go to
 // y[kRadix * j + r]. `span` consecutive numbers (lanes and what earlier stages sorted) are treated alike; in x, points
@@ -96,21 +121,39 @@ template <class R, int kRadix>
 void Stage(const R* __restrict xr, const R* __restrict xi, R* __restrict yr, R* __restrict yi, int64_t rest,
            int64_t span, int64_t apart, const R* twiddle) {
   int64_t step = rest * apart;
-  if (span == kWidth<R>) {
-    for (int64_t j = 0; j < rest; ++j, twiddle += 2 * (kRadix - 1)) {
-      int64_t to = kRadix * j * kWidth<R>;
-      Butterflies<R, kRadix>(xr + j * apart, xi + j * apart, step, yr + to, yi + to, kWidth<R>, twiddle);
+  int64_t j = 0;
+  if (span == kFull<R>) {
+    for (; j < rest; ++j, twiddle += 2 * (kRadix - 1)) {
+      const int64_t from = j * apart, to = kRadix * j * kFull<R>;
+      Butterflies<kFullBytes, kRadix>(xr + from, xi + from, step, yr + to, yi + to, kFull<R>, twiddle);
     }
     return;
   }
-  for (int64_t j = 0; j < rest; ++j, twiddle += 2 * (kRadix - 1)) {
+  if (span == kWidth<R>) {
+#if FERRULE_VECTOR_BYTES == 64
+    for (; apart == span && j + 2 <= rest; j += 2, twiddle += 4 * (kRadix - 1)) {
+      const int64_t from = j * kWidth<R>, to = kRadix * from;
+      TwoEach<kRadix>(xr + from, xi + from, yr + to, yi + to, step, twiddle);
+    }
+#endif
+    for (; j < rest; ++j, twiddle += 2 * (kRadix - 1)) {
+      const int64_t from = j * apart, to = kRadix * j * kWidth<R>;
+      Butterflies<32, kRadix>(xr + from, xi + from, step, yr + to, yi + to, kWidth<R>, twiddle);
+    }
+    return;
+  }
+  for (; j < rest; ++j, twiddle += 2 * (kRadix - 1)) {
     const R *ar = xr + j * apart, *ai = xi + j * apart;
     R *br = yr + kRadix * j * span, *bi = yi + kRadix * j * span;
     int64_t t = 0;
-    for (; t + kWidth<R> <= span; t += kWidth<R>) {
+    for (; t + kFull<R> <= span; t += kFull<R>) {
       const R* w = twiddle;
       asm("" : "+r"(w));  // else all factors are prepared before the loop, and there are more of them than registers
-      Butterflies<R, kRadix>(ar + t, ai + t, step, br + t, bi + t, span, w);
+      Butterflies<kFullBytes, kRadix>(ar + t, ai + t, step, br + t, bi + t, span, w);
+    }
+    if (t + kWidth<R> <= span) {
+      Butterflies<32, kRadix>(ar + t, ai + t, step, br + t, bi + t, span, twiddle);
+      t += kWidth<R>;
     }
     for (; t < span; ++t) {
       R re[kRadix], im[kRadix];
@@ -122,26 +165,34 @@ void Stage(const R* __restrict xr, const R* __restrict xi, R* __restrict yr, R* 
   }
 }
 
+// First, where there are at least as many j as a vector holds.
+template <int kBytes, int kRadix, bool kInverse, class R>
+FERRULE_ALWAYS void FirstOfVectors(const R* x, R* yr, R* yi, int64_t rest, const R* twiddle) {
+  typedef typename Wide<R, kBytes>::V V;
+  constexpr int64_t kW = kBytes / sizeof(R);
+  for (int64_t j = 0; j < rest; j += kW) {
+    if (j + kW > rest) j = rest - kW;  // some once more in place of some alone
+    V re[kRadix], im[kRadix];
+    for (int r = 0; r < kRadix; ++r) LoadParts<kInverse>(x + 2 * (j + r * rest), re[r], im[r]);
+    Points<R, kRadix>(re, im);
+    for (int r = 1; r < kRadix; ++r) {
+      const R* w = twiddle + 2 * (r - 1) * rest + j;
+      V wr = At<kBytes>(w), wi = At<kBytes>(w + rest), real = re[r] * wr - im[r] * wi;
+      im[r] = re[r] * wi + im[r] * wr;
+      re[r] = real;
+    }
+    StoreTurned<kRadix>(yr + kRadix * j, re);
+    StoreTurned<kRadix>(yi + kRadix * j, im);
+  }
+}
+
 // The first stage of one signal, from interleaved real and imaginary parts: vectors run over j. The twiddle factors
 // lie as [r][re, im][j]. kInverse exchanges the parts.
 template <class R, int kRadix, bool kInverse>
 void First(const R* __restrict x, R* __restrict yr, R* __restrict yi, int64_t rest, const R* __restrict twiddle) {
   if constexpr (kRadix % 4 == 0) {
-    for (int64_t j = 0; rest >= kWidth<R> && j < rest; j += kWidth<R>) {
-      if (j + kWidth<R> > rest) j = rest - kWidth<R>;  // some once more in place of some alone
-      typename Wide<R>::V re[kRadix], im[kRadix];
-      for (int r = 0; r < kRadix; ++r) LoadParts<kInverse>(x + 2 * (j + r * rest), re[r], im[r]);
-      Points<R, kRadix>(re, im);
-      for (int r = 1; r < kRadix; ++r) {
-        typename Wide<R>::V wr = At(twiddle + 2 * (r - 1) * rest + j), wi = At(twiddle + (2 * (r - 1) + 1) * rest + j);
-        typename Wide<R>::V real = re[r] * wr - im[r] * wi;
-        im[r] = re[r] * wi + im[r] * wr;
-        re[r] = real;
-      }
-      StoreTurned<kRadix>(yr + kRadix * j, re);
-      StoreTurned<kRadix>(yi + kRadix * j, im);
-    }
-    if (rest >= kWidth<R>) return;
+    if (rest >= kFull<R>) return FirstOfVectors<kFullBytes, kRadix, kInverse>(x, yr, yi, rest, twiddle);
+    if (rest >= kWidth<R>) return FirstOfVectors<32, kRadix, kInverse>(x, yr, yi, rest, twiddle);
   }
 #pragma GCC ivdep
   for (int64_t j = 0; j < rest; ++j) {
@@ -159,11 +210,33 @@ void First(const R* __restrict x, R* __restrict yr, R* __restrict yi, int64_t re
   }
 }
 
+// A vector's part of Last.
+template <int kBytes, int kRadix, bool kInverse, class R>
+FERRULE_ALWAYS void LastOfVectors(const R* xr, const R* xi, R* y, int64_t span, R scale) {
+  typename Wide<R, kBytes>::V re[kRadix], im[kRadix];
+  for (int r = 0; r < kRadix; ++r) re[r] = At<kBytes>(xr + r * span), im[r] = At<kBytes>(xi + r * span);
+  Points<R, kRadix>(re, im);
+  for (int r = 0; r < kRadix; ++r) {
+    typename Wide<R, kBytes>::V a = re[r] * scale, b = im[r] * scale;
+    StoreParts<kInverse>(y + 2 * r * span, a, b);
+  }
+}
+
 // The last stage of one signal (rest 1: no twiddle factors), to interleaved parts times `scale`.
 template <class R, int kRadix, bool kInverse>
 void Last(const R* __restrict xr, const R* __restrict xi, R* __restrict y, int64_t span, R scale) {
+  int64_t t = 0;
+  if constexpr (kFullBytes == 64) {  // else the compiler's vectors are as good or better
+    for (; t + kFull<R> <= span; t += kFull<R>) {
+      LastOfVectors<64, kRadix, kInverse>(xr + t, xi + t, y + 2 * t, span, scale);
+    }
+    if (t + kWidth<R> <= span) {
+      LastOfVectors<32, kRadix, kInverse>(xr + t, xi + t, y + 2 * t, span, scale);
+      t += kWidth<R>;
+    }
+  }
 #pragma GCC ivdep
-  for (int64_t t = 0; t < span; ++t) {
+  for (; t < span; ++t) {
     R re[kRadix], im[kRadix];
     for (int r = 0; r < kRadix; ++r) re[r] = xr[t + r * span], im[r] = xi[t + r * span];
     Points<R, kRadix>(re, im);
@@ -179,8 +252,8 @@ template <class R, int kRadix, bool kInverse>
 void FirstOfLines(const R* __restrict x, int64_t stride, R* __restrict yr, R* __restrict yi, int64_t rest,
                   const R* twiddle) {
   for (int64_t j = 0; j < rest; ++j, twiddle += 2 * (kRadix - 1)) {
-    for (int64_t t = 0; t < kLine<R>; t += kWidth<R>) {
-      typename Wide<R>::V re[kRadix], im[kRadix];
+    for (int64_t t = 0; t < kLine<R>; t += kFull<R>) {
+      typename Wide<R, kFullBytes>::V re[kRadix], im[kRadix];
       for (int r = 0; r < kRadix; ++r) {
         const R* from = x + 2 * ((j + r * rest) * stride + t);
         LoadParts<kInverse>(from, re[r], im[r]);
@@ -190,7 +263,7 @@ void FirstOfLines(const R* __restrict x, int64_t stride, R* __restrict yr, R* __
       Twiddle<kRadix>(re, im, twiddle);
       for (int r = 0; r < kRadix; ++r) {
         int64_t to = (kRadix * j + r) * kLine<R> + t;
-        At(yr + to) = re[r], At(yi + to) = im[r];
+        At<kFullBytes>(yr + to) = re[r], At<kFullBytes>(yi + to) = im[r];
       }
     }
   }
@@ -201,15 +274,16 @@ template <class R, int kRadix, bool kInverse>
 void LastOfLines(const R* __restrict xr, const R* __restrict xi, R* __restrict y, int64_t stride, int64_t count,
                  R scale) {
   for (int64_t i = 0; i < count; ++i) {
-    for (int64_t t = 0; t < kLine<R>; t += kWidth<R>) {
-      typename Wide<R>::V re[kRadix], im[kRadix];
+    for (int64_t t = 0; t < kLine<R>; t += kFull<R>) {
+      typename Wide<R, kFullBytes>::V re[kRadix], im[kRadix];
       for (int r = 0; r < kRadix; ++r) {
         int64_t from = (i + r * count) * kLine<R> + t;
-        re[r] = At(xr + from), im[r] = At(xi + from);
+        re[r] = At<kFullBytes>(xr + from), im[r] = At<kFullBytes>(xi + from);
       }
       Points<R, kRadix>(re, im);
       for (int r = 0; r < kRadix; ++r) {
-        StoreParts<kInverse>(y + 2 * ((i + r * count) * stride + t), re[r] * scale, im[r] * scale);
+        typename Wide<R, kFullBytes>::V a = re[r] * scale, b = im[r] * scale;
+        StoreParts<kInverse>(y + 2 * ((i + r * count) * stride + t), a, b);
       }
     }
   }

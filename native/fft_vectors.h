@@ -1,6 +1,6 @@
-// Vectors for the loops of fft_stages.h where the compiler's own come out slow: what exchanges parts of vectors. All of
-// them are 32 bytes wide and exchange within halves of 16 first, which is one instruction each with AVX, and natural
-// where vectors have 16 bytes.
+// Vectors for the loops of fft_stages.h where the compiler's own come out slow: what exchanges parts of vectors. They
+// are 32 bytes wide and exchange within halves of 16 first, which is one instruction each with AVX, and natural where
+// vectors have 16 bytes; fft_wide.h has the same with 64 bytes for where registers have as many.
 #pragma once
 
 #include <cstdint>
@@ -11,30 +11,30 @@ namespace ferrule {
 namespace FERRULE_ISA {
 
 // V is a vector of numbers R anywhere in memory, H half of one.
-template <class R>
+template <class R, int kBytes = 32>
 struct Wide;
-template <>
-struct Wide<float> {
-  typedef float V __attribute__((vector_size(32), aligned(4)));
-  typedef float H __attribute__((vector_size(16), aligned(4)));
+template <int kBytes>
+struct Wide<float, kBytes> {
+  typedef float V __attribute__((vector_size(kBytes), aligned(4)));
+  typedef float H __attribute__((vector_size(kBytes / 2), aligned(4)));
 };
-template <>
-struct Wide<double> {
-  typedef double V __attribute__((vector_size(32), aligned(8)));
-  typedef double H __attribute__((vector_size(16), aligned(8)));
+template <int kBytes>
+struct Wide<double, kBytes> {
+  typedef double V __attribute__((vector_size(kBytes), aligned(8)));
+  typedef double H __attribute__((vector_size(kBytes / 2), aligned(8)));
 };
 
 // Numbers in a vector.
 template <class R>
 constexpr int kWidth = 32 / sizeof(R);
 
-template <class R>
-FERRULE_ALWAYS typename Wide<R>::V& At(R* p) {
-  return *reinterpret_cast<typename Wide<R>::V*>(p);
+template <int kBytes = 32, class R>
+FERRULE_ALWAYS typename Wide<R, kBytes>::V& At(R* p) {
+  return *reinterpret_cast<typename Wide<R, kBytes>::V*>(p);
 }
-template <class R>
-FERRULE_ALWAYS const typename Wide<R>::V& At(const R* p) {
-  return *reinterpret_cast<const typename Wide<R>::V*>(p);
+template <int kBytes = 32, class R>
+FERRULE_ALWAYS const typename Wide<R, kBytes>::V& At(const R* p) {
+  return *reinterpret_cast<const typename Wide<R, kBytes>::V*>(p);
 }
 
 // Two halves of what is at a and at b. (Results go to references: as values they would have no convention where vectors
@@ -94,9 +94,9 @@ FERRULE_ALWAYS void LoadParts(const double* x, Wide<double>::V& re, Wide<double>
   Interleave(a, b);
   re = kInverse ? b : a, im = kInverse ? a : b;
 }
-template <bool kInverse, class R, class V>
-FERRULE_ALWAYS void StoreParts(R* y, const V& re, const V& im) {
-  V a = kInverse ? im : re, b = kInverse ? re : im;
+template <bool kInverse, class R>
+FERRULE_ALWAYS void StoreParts(R* y, const typename Wide<R>::V& re, const typename Wide<R>::V& im) {
+  typename Wide<R>::V a = kInverse ? im : re, b = kInverse ? re : im;
   Interleave(a, b);
   ExchangeHalves(a, b);
   At(y) = a, At(y + kWidth<R>) = b;

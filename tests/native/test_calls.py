@@ -539,7 +539,9 @@ def test_topk_of_rows_in_order(rows, k):
 
 
 # --- fft --------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("length", [*range(1, 18), 30, 31, 37, 49, 64, 96, 101, 128, 243, 320, 1000, 1024, 2018, 4096])
+@pytest.mark.parametrize(
+    "length", [*range(1, 18), 30, 31, 37, 49, 64, 96, 101, 128, 180, 243, 320, 1000, 1024, 2018, 4096]
+)
 @pytest.mark.parametrize("single", [False, True])
 def test_fft(length, single):
     for batch in (1, 3, 21):
@@ -607,6 +609,17 @@ def test_fft_of_long_signals(length, single):
         assert np.abs(got - want).max() <= tolerance * np.abs(want).max()
         got = call("fft", [got], [(x.shape, r)], dict(type="IRFFT", length=(2 * length,)))[0]
         assert np.abs(got - x).max() <= tolerance * np.abs(x).max()
+
+
+@pytest.mark.parametrize("lengths", [(256, 33), (480, 48), (2000, 40), (4096, 16), (1 << 15, 16), (32, 64, 24)])
+@pytest.mark.parametrize("c", [np.complex64, np.complex128])
+def test_fft_of_columns(lengths, c):
+    """Sixteen neighbours at a time, stage after stage and, of longer ones, part after part."""
+    x = random((2, *lengths), c)
+    for kind, reference in (("FFT", np.fft.fftn), ("IFFT", np.fft.ifftn)):
+        got = call("fft", [x], [(x.shape, c)], dict(type=kind, length=lengths))[0]
+        want = reference(wide(x), axes=tuple(range(1, x.ndim)))
+        assert np.abs(got - want).max() <= (1e-6 if c == np.complex64 else 1e-15) * np.abs(want).max()
 
 
 @pytest.mark.parametrize("lengths", [(4, 6), (5, 7), (3, 4, 8), (7, 1, 5), (24, 64), (200, 300)])
