@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from ferrule.codegen import groups, loop, radix, row_loop, scan, small_products, update
+from ferrule.codegen import groups, loop, radix, row_loop, scan, small_products, tables, update
 from ferrule.codegen.dialect import dialect_of
 from ferrule.codegen.emitter import Family
 from ferrule.codegen.llvm import Builder, V
@@ -112,6 +112,8 @@ def schedule_of(block: Block) -> Callable[..., tuple[int, int]]:
             return scan.emit
         if root.name in ("digit_counts", "digit_scatter"):
             return radix.emit
+        if root.name == "scatter_tables":
+            return tables.emit
     return loop.emit
 
 

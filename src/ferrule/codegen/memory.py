@@ -143,12 +143,12 @@ def _pick(ix: Indexer, pointer: V, type: str, offset: Index, align: int) -> V:
 def _each(ix: Indexer, pointer: V, type: str, offset: Index) -> list[V]:
     """The address of each lane, as scalars."""
     if offset.step is None:
-        return [ix.b.offset(pointer, type, place) for place in _places(ix, offset)]
+        return [ix.b.offset(pointer, type, place) for place in each_place(ix, offset)]
     start = ix.b.offset(pointer, type, offset.base)
     return [ix.b.offset(start, type, V("i64", str(lane * offset.step))) for lane in range(ix.width)]
 
 
-def _places(ix: Indexer, offset: Index) -> list[V]:
+def each_place(ix: Indexer, offset: Index) -> list[V]:
     """The offset of each lane; small ones leave the vector register as 32 bits.
 
     Not two at once: LLVM 22 forgets to clear the upper half of 64 bits whose lower one is known to be small.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from ferrule.codegen import concurrent, fetch_ahead, short_rows, sorted_places
+from ferrule.codegen import concurrent, fetch_ahead, places, short_rows, sorted_places
 from ferrule.codegen.emitter import Emitter, Family
 from ferrule.codegen.index import ZERO, Component, Cond, Index, strides
 from ferrule.codegen.interleave import SHORT
@@ -23,6 +23,8 @@ from ferrule.ir import Block, Op, ScatterDims, Value, tensor
 
 # Registers of a window that are worth a thread.
 SHARED = 4
+# With fewer updates of each place, where the next one begins is foreseen too rarely for sorted_places.
+IN_A_ROW = 8
 
 
 def emit(family: Family, block: Block, outputs: Sequence[V], begin: V, end: V, nanoseconds: float) -> tuple[int, int]:
@@ -88,12 +90,9 @@ def _scatter(
     family: Family, block: Block, root: Op, outputs: Sequence[V], begin: V, end: V, nanoseconds: float
 ) -> tuple[int, int]:
     count = (len(root.operands) - 1) // 2
-    indices, updates = root.operands[count], root.operands[count + 1 :]
+    updates = root.operands[count + 1 :]
     dims: ScatterDims = root.attrs["scatter_dimension_numbers"]
     whole, shape = root.operands[0].shape, updates[0].shape
-    gone = (*dims.inserted_window_dims, *dims.input_batching_dims)
-    kept = [d for d in range(len(whole)) if d not in gone]
-    window_of = dict(zip(kept, dims.update_window_dims, strict=True))  # operand dimension → update dimension
     dtypes = [r.dtype for r in root.results]
 
     together = None
@@ -101,28 +100,7 @@ def _scatter(
         together = concurrent.operation(root, family.machine)
 
     def place_of(em: Emitter, at: Sequence[Component]) -> tuple[list[Component], Cond]:
-        """Where an element of the updates goes, and whether its whole window is inside the result."""
-        index = at if shape else ()
-        batch = [c for d, c in enumerate(index) if d not in dims.update_window_dims]
-        inside: Cond = True
-        place: list[Component] = []
-        for d, size in enumerate(whole):
-            spot: Component = em.ix.zero
-            extent = shape[window_of[d]] if d in window_of else 1
-            if d in dims.scatter_dims_to_operand_dims:
-                row = list(batch)
-                if dims.index_vector_dim < len(indices.shape):
-                    row.insert(dims.index_vector_dim, em.ix.number(dims.scatter_dims_to_operand_dims.index(d)))
-                start = em.integer(root, count, row)
-                inside = em.ix.both(inside, em.ix.inside(start, 0, size - extent + 1))
-                spot = em.ix.within(start, 0, size - extent + 1)
-            if d in dims.input_batching_dims:
-                which = dims.scatter_indices_batching_dims[dims.input_batching_dims.index(d)]
-                spot = em.ix.plus(batch[which - (which > dims.index_vector_dim)], spot)
-            if d in window_of:
-                spot = em.ix.plus(index[window_of[d]], spot)
-            place.append(spot)
-        return place, inside
+        return places.place_of(em, root, count, whole, shape, at)
 
     def element(em: Emitter, at: Sequence[Component]) -> None:
         index = at if shape else ()
@@ -159,7 +137,8 @@ def _scatter(
         return nest(family, sizes, 1, begin, end, element, nanoseconds), 1
     if family.machine.grouped:
         return concurrent.by_window(family, root, shape, element), 1
-    if root.attrs.get("indices_are_sorted") and count == 1 and not in_window and not dtypes[0].is_complex:
+    many = prod(sizes) >= IN_A_ROW * prod(whole)
+    if root.attrs.get("indices_are_sorted") and many and count == 1 and not in_window and not dtypes[0].is_complex:
         sorted_places.emit(family, root, outputs[0], sizes, place_of)
         return 1, 1
     # Places may repeat: who works through the updates does so in order. Threads share them by parts of the windows.

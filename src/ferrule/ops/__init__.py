@@ -13,8 +13,9 @@ from ferrule.ops import (
     reduction,
     shape,
     sort,
+    tables,
 )
 
 __all__ = ["OPS", "OpDef", "define", "element", "lookup"]
 __all__ += ["collectives", "control", "convert", "device", "elementwise", "indexing"]
-__all__ += ["linalg", "random", "reduction", "shape", "sort"]
+__all__ += ["linalg", "random", "reduction", "shape", "sort", "tables"]

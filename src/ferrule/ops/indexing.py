@@ -50,7 +50,7 @@ def _infer_gather(op: Op) -> Sequence[Type]:
     return [Tensor(tuple(shape), t.dtype)]
 
 
-def _vectors(indices: np.ndarray, vector_dim: int) -> np.ndarray:
+def index_vectors(indices: np.ndarray, vector_dim: int) -> np.ndarray:
     """Index vectors along the last dimension, as int64 (values beyond its range become its largest)."""
     wide = n.widen(indices)
     if wide.dtype == np.uint64:
@@ -73,7 +73,7 @@ def _batch_places(rank: int, window_dims: Sequence[int]) -> list[int]:
 
 def _gather(op: Op, xs: Arrays, run: Run) -> Arrays:
     x, dims, sizes = xs[0], attr(op, "dimension_numbers"), op.attrs["slice_sizes"]
-    vectors = _vectors(xs[1], dims.index_vector_dim)
+    vectors = index_vectors(xs[1], dims.index_vector_dim)
     batch = vectors.shape[:-1]
     rank = len(batch) + len(dims.offset_dims)
     places = _batch_places(rank, dims.offset_dims)
@@ -160,7 +160,7 @@ def _scatter(op: Op, xs: Arrays, run: Run) -> Arrays:
     news = [n.convert(u, d) for u, d in zip(updates, types, strict=True)]
     if 0 in update_shape or 0 in shape:
         return [o.reshape(shape) for o in outs]
-    target, inside = _targets(dims, shape, update_shape, _vectors(indices, dims.index_vector_dim))  # type: ignore[arg-type]
+    target, inside = targets(dims, shape, update_shape, index_vectors(indices, dims.index_vector_dim))  # type: ignore[arg-type]
     keep = inside.reshape(-1)
     where, values = target.reshape(-1)[keep], [u.reshape(-1)[keep] for u in news]
     if len(outs) == 1 and returned_argument(body) == 1:
@@ -181,7 +181,7 @@ def _at(kind: str | None, x: np.ndarray) -> np.ufunc | None:
     return np.add if kind == "add" else np.multiply
 
 
-def _targets(
+def targets(
     dims: ScatterDims, shape: tuple[int, ...], update_shape: tuple[int, ...], vectors: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """For each update element its flat place, and whether its whole window lies inside."""

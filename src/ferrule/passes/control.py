@@ -25,7 +25,7 @@ BRANCH_OPS, BRANCH_SIZE = 32, 1 << 16
 # Ops that one work-item should not repeat in a loop or do in vain: they go over many elements, or write in place.
 _LONG = frozenset(
     "reduce reduce_window select_and_scatter dot dot_general convolution scatter dynamic_update_slice "
-    "rng_bit_generator merge_runs map sort top_k loop running_total digit_counts digit_scatter".split()
+    "rng_bit_generator merge_runs map sort top_k loop running_total digit_counts digit_scatter scatter_tables".split()
 )
 
 

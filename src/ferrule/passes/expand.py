@@ -3,6 +3,7 @@
 * A concatenation or padding of large tensors that has to be in memory becomes a chain of in-place updates: each part is
   written by a plain loop, instead of one kernel that asks for every element which part it lies in.
 * A reduction to few results is split in two stages, so that the first has enough rows to spread over the cores.
+* A scatter of many elements into few goes into tables first (passes/tables.py).
 * `rng` becomes random bits and what makes numbers of them (passes/draw.py).
 """
 
@@ -19,6 +20,7 @@ from ferrule.ir import types as t
 from ferrule.ops import OPS
 from ferrule.passes.draw import draw
 from ferrule.passes.simplify import splat
+from ferrule.passes.tables import in_tables
 from ferrule.targets.machine import Machine
 
 # Smaller results are cheaper as one kernel that selects per element.
@@ -121,6 +123,8 @@ def _rule(
             return _split_reduction(out, op, operands, machine)
         case "rng":
             return draw(out, op, operands)
+        case "scatter":
+            return in_tables(out, op, operands, machine)
     return None
 
 

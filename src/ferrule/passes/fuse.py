@@ -56,12 +56,12 @@ STORED_SPLAT_BYTES = 1024
 HEAVY = frozenset(
     {
         *("reduce", "reduce_window", "select_and_scatter", "dot_general", "convolution", "rng_bit_generator"),
-        *("map", "merge_runs", "loop", "running_total", "digit_counts", "digit_scatter"),
+        *("map", "merge_runs", "loop", "running_total", "digit_counts", "digit_scatter", "scatter_tables"),
     }
 )
-# Those with kernels of their own; those that read each element of their operands once.
-ALONE = frozenset({"rng_bit_generator", "merge_runs", "loop", "running_total", "digit_counts", "digit_scatter"})
-ONCE = frozenset({"running_total", "digit_counts", "digit_scatter"})
+# Those that read each element of their operands once; those with kernels of their own.
+ONCE = frozenset({"running_total", "digit_counts", "digit_scatter", "scatter_tables"})
+ALONE = ONCE | {"rng_bit_generator", "merge_runs", "loop"}
 UPDATES = frozenset({"dynamic_update_slice", "scatter"})
 BOUNDARY = frozenset(
     {"while", "case", "if", "library", "constant", "uninitialized", "after_all", "create_token", "optimization_barrier"}
