@@ -197,6 +197,26 @@ def test_convert(d: DType) -> None:
                 raise AssertionError(f"to {target}, width {width}: {error}") from None
 
 
+@pytest.mark.parametrize("d", [d for d in DTYPES.values() if d.is_float and d.bits >= 16], ids=str)
+def test_floats_at_the_ends_of_integers(d: DType) -> None:
+    """Each of them, its neighbours, and what is no number: in vectors LLVM's own saturation is not used."""
+    ends = np.array([sign * 2.0**e for e in (1, 2, 3, 4, 7, 8, 15, 16, 31, 32, 63, 64) for sign in (-1, 1)])
+    with np.errstate(all="ignore"):
+        near = [np.nextafter(ends.astype(t), t(to)) for t in (np.float32, np.float64) for to in (-np.inf, np.inf)]
+        odd = [0.0, -0.0, 0.5, -0.5, -0.999, 0.999, np.nan, -np.nan, np.inf, -np.inf]
+        x = np.concatenate([ends, ends - 1, ends + 1, ends - 0.5, ends + 0.5, *near, odd])
+        x = np.resize(x, -(-len(x) // WIDTHS[-1]) * WIDTHS[-1]).astype(d.numpy)
+    for target in (t for t in DTYPES.values() if t.is_int):
+        signed = target.kind == "int"
+        low = -(1 << (target.bits - 1)) if signed else 0
+        high = (1 << (target.bits - signed)) - 1
+        numbers = x.astype(np.float64).tolist()
+        want = [0 if v != v else low if v <= low else high if v >= high else int(v) for v in numbers]
+        for width in WIDTHS:
+            found = compile_op(op_of("convert", [d], target), width)(x)
+            assert [int(v) for v in found] == want, f"to {target}, width {width}"
+
+
 def _sticky(x: np.ndarray) -> np.ndarray:
     return np.array(
         [

@@ -180,12 +180,27 @@ def _saturated(target: DType, bits: int, x: Num) -> Num:
     return (x >= float(high)).where(high - 1, number)
 
 
+def _limited(target: DType, bits: int, x: Num) -> Num:
+    """The same in vectors: LLVM 22 takes the lanes of its saturating conversion apart, not of the plain one."""
+    signed = target.kind == "int"
+    low, high = (-(1 << (target.bits - 1)), (1 << (target.bits - 1)) - 1) if signed else (0, (1 << target.bits) - 1)
+    digits = 24 if x.bits == 32 else 53
+    top = high & ~((1 << max(0, high.bit_length() - digits)) - 1)  # the largest float that is in range
+    least = (x > float(low)).where(x, float(low))  # NaN, too, becomes the lowest
+    number = (least < float(top)).where(least, float(top)).cast("fptosi" if signed else "fptoui", f"i{bits}")
+    if signed:
+        number = x.is_nan().where(0, number)
+    return number if top == high else (x > float(top)).where(high, number)
+
+
 def from_float(target: DType, x: Num) -> Num:
     """Toward zero, saturating; NaN gives 0."""
     signed = target.kind == "int"
     bits = max(8, target.bits)
     if not x.b.dialect.saturates:
         return wrap(target, _saturated(target, bits, x))
+    if x.lanes > 1:
+        return _limited(target, bits, x)
     type = vector(f"i{bits}", x.lanes)
     name = f"llvm.fpto{'s' if signed else 'u'}i.sat.{suffix(type)}.{suffix(x.v.type)}"
     result = Num(x.b, x.b.call(type, name, x.v))
