@@ -246,8 +246,8 @@ __attribute__((target("avx2"))) void StoreBrain(uint16_t* to, int64_t count, con
 constexpr bool HasHalfInstructions() { return false; }  // the compiler's own conversions are instructions
 inline void LoadHalf(const uint16_t*, int64_t, float*) {}
 inline void StoreHalf(uint16_t*, int64_t, const float*) {}
-constexpr // bf16 likewise: the compiler keeps the branch of NaNs and takes one number at a time.
-bool HasBrainInstructions() { return false; }
+// bf16 likewise: the compiler keeps the branch of NaNs and takes one number at a time.
+constexpr bool HasBrainInstructions() { return false; }
 inline void LoadBrain(const uint16_t*, int64_t, float*) {}
 inline void StoreBrain(uint16_t*, int64_t, const float*) {}
 #endif

@@ -97,7 +97,7 @@ struct SortShape {
   int64_t outer, length, inner;  // element (o, i, j) is at (o * length + i) * inner + j
   std::vector<int64_t> sizes;    // bytes of an element of each operand
 
-  std::vector<int64_t> kept;     // the operands whose results are wanted; none is said when all are
+  std::vector<int64_t> kept;  // the operands whose results are wanted; none is said when all are
 
   int64_t Base(int64_t row) const { return row / inner * length * inner + row % inner; }
 };
