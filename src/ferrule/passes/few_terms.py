@@ -68,7 +68,7 @@ class _Side:
         first: int,
         kind: DType,
     ) -> None:
-        if _cost(value) > CHEAP:
+        if cost(value) > CHEAP:
             value = out.add("optimization_barrier", [value], [value.type], {}, (), op.loc).result
         if value.dtype != kind:
             value = _add(out, op, "convert", [value], value.shape, kind)
@@ -96,7 +96,7 @@ class _Side:
         return out.add("broadcast_in_dim", [piece], [type], attrs, (), op.loc).result
 
 
-def _cost(value: Value, depth: int = 6) -> float:
+def cost(value: Value, depth: int = 6) -> float:
     """Operations that an element costs which is computed where it is read; much where it cannot be."""
     op = value.op
     if op is None or op.name in ("library", "while", "constant", "optimization_barrier", "iota"):
@@ -104,7 +104,7 @@ def _cost(value: Value, depth: int = 6) -> float:
     if depth == 0 or op.name not in OPS or not (op.name in VIEWS or OPS[op.name].elementwise):
         return 2 * CHEAP
     own = 0.0 if op.name in VIEWS else OPS[op.name].flops
-    parts = [_cost(v, depth - 1) for v in op.operands]
+    parts = [cost(v, depth - 1) for v in op.operands]
     return own + (max(parts, default=0.0) if op.name == "concatenate" else sum(parts))
 
 

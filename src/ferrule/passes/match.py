@@ -25,6 +25,7 @@ from ferrule.passes.ragged import ragged_dot
 from ferrule.passes.slices import cut
 from ferrule.passes.small_dots import small_dot
 from ferrule.passes.small_lu import never_refused, small_lu
+from ferrule.passes.vector_dots import vector_dot
 from ferrule.stablehlo.tables import TypedFloat, TypedInt
 from ferrule.targets.gpu import Gpu
 from ferrule.targets.machine import Machine
@@ -55,6 +56,8 @@ def match(block: Block, machine: Machine | None = None) -> Block:
                 return device_rule(out, op, operands, machine)
         if op.name in ("dot", "dot_general") and machine is not None:
             if (product := small_dot(out, op, operands, machine)) is not None:
+                return [product]
+            if not machine.grouped and (product := vector_dot(out, op, operands)) is not None:
                 return [product]
             if not machine.grouped and op.name == "dot_general":
                 if (product := ragged_dot(out, op, operands, machine.multiplies_bf16)) is not None:

@@ -1,0 +1,132 @@
+"""Products that leave few results, such as the dot product of two vectors, as reductions of elementwise products.
+
+A library's tiles want many rows and columns: one complex dot product of a million terms took it 15 ms on one thread,
+and a reduction, in vectors and by all threads, 0.2. Operands of any type are converted where they are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+import numpy as np
+
+from ferrule.codegen.small_products import free_dims, joined
+from ferrule.ir import Block, DotDims, Op, Tensor, Value, tensor
+from ferrule.ir.types import DType, f32, i32, ui32
+from ferrule.passes.few_terms import CHEAP, cost
+
+# Types that the library multiplies as they are, and those that it converts while it packs them. In all others a product
+# with a vector is better off here, too.
+FAST = frozenset("f32 f64 i32 ui32 i64 ui64".split())
+PACKED = frozenset("bf16 i8 ui8 i16".split())
+# Results of one product, and terms of one sum, by measurements: of any type where the sums are LONG enough for several
+# threads or the operands lie crosswise, of packed ones, and of others.
+FEW, TINY, LONG, CROSSWISE, DEEP = 16, 4, 1 << 17, 4096, 1024
+
+
+def vector_dot(out: Block, op: Op, operands: list[Value]) -> Value | None:
+    """The product as a reduction; None where the library is as good."""
+    lhs, rhs = operands
+    if op.name == "dot":
+        dims = DotDims((), (), (len(lhs.shape) - 1,), (0,))
+    else:
+        dims = op.attrs["dot_dimension_numbers"]
+    kind = _sum_type(op.result.dtype, lhs.dtype)
+    if kind is None or lhs.dtype != rhs.dtype or 0 in (*lhs.shape, *rhs.shape) or not _gains(lhs, rhs, dims):
+        return None
+    rows, columns = _free(lhs, dims, 0), _free(rhs, dims, 1)
+    batch, results = len(dims.lhs_batching_dimensions), len(op.result.shape)
+    # The result's dimensions have their numbers, what is summed the following ones.
+    depth = range(results, results + len(dims.lhs_contracting_dimensions))
+    left = dict(zip((*dims.lhs_batching_dimensions, *rows), range(results), strict=False))
+    left |= dict(zip(dims.lhs_contracting_dimensions, depth, strict=True))
+    right = dict(zip(dims.rhs_batching_dimensions, range(batch), strict=True))
+    right |= dict(zip(columns, range(batch + len(rows), results), strict=True))
+    right |= dict(zip(dims.rhs_contracting_dimensions, depth, strict=True))
+    order = _order(left, right) if tensor(lhs).size >= tensor(rhs).size else _order(right, left)
+    sizes = {left[d]: lhs.shape[d] for d in left} | {right[d]: rhs.shape[d] for d in right}
+    shape = [sizes[i] for i in order]
+    again = prod(rhs.shape[d] for d in columns), prod(lhs.shape[d] for d in rows)
+    sides = [
+        _spread(out, op, value, {d: order.index(i) for d, i in places.items()}, shape, kind, read_again=times > 1)
+        for value, places, times in ((lhs, left, again[0]), (rhs, right, again[1]))
+    ]
+    logical = kind.kind == "bool"
+    terms = out.add("and" if logical else "multiply", sides, Tensor(tuple(shape), kind), {}, (), op.loc).result
+    zero = out.add("constant", [], Tensor((), kind), {"value": np.zeros((), kind.numpy)}, (), op.loc).result
+    body = Block([Tensor((), kind)] * 2)
+    body.results = [body.add("or" if logical else "add", body.args, Tensor((), kind)).result]
+    kept = [i for i in order if i not in depth]
+    type, summed = (
+        Tensor(tuple(sizes[i] for i in kept), kind),
+        tuple(order.index(i) for i in sorted(depth, key=order.index)),
+    )
+    total = out.add("reduce", [terms, zero], type, {"dimensions": summed}, [body], op.loc).result
+    if kept != sorted(kept):
+        back = {"permutation": tuple(kept.index(i) for i in range(results))}
+        total = out.add("transpose", [total], Tensor(op.result.shape, kind), back, (), op.loc).result
+    return total if kind == op.result.dtype else out.add("convert", [total], op.result.type, {}, (), op.loc).result
+
+
+def _order(large: dict[int, int], small: dict[int, int]) -> list[int]:
+    """The terms' dimensions: the larger operand's as they lie in memory, and the other's before or behind what is
+    summed, as they are there."""
+    order = [large[d] for d in sorted(large)]
+    for d in sorted(small):
+        if small[d] not in order:
+            behind = [small[e] for e in sorted(small) if e > d and small[e] in order]
+            order.insert(order.index(behind[0]) if behind else len(order), small[d])
+    return order
+
+
+def _sum_type(result: DType, operand: DType) -> DType | None:
+    """The type in which the sums run, of at least 32 bits; None for what is left alone."""
+    if operand.is_complex != result.is_complex or (operand.kind == "bool") != (result.kind == "bool"):
+        return None
+    if result.is_float and result.bits < 32:
+        return f32
+    if result.is_int:
+        if not operand.is_int or min(operand.bits, result.bits) < 8:
+            return None
+        return result if result.bits >= 32 else i32 if result.kind == "int" else ui32
+    return result
+
+
+def _free(value: Value, dims: DotDims, side: int) -> list[int]:
+    bound = (
+        (dims.lhs_batching_dimensions, dims.lhs_contracting_dimensions),
+        (dims.rhs_batching_dimensions, dims.rhs_contracting_dimensions),
+    )[side]
+    return free_dims(len(value.shape), *bound)
+
+
+def _gains(lhs: Value, rhs: Value, dims: DotDims) -> bool:
+    m, n = (prod(v.shape[d] for d in _free(v, dims, side)) for side, v in enumerate((lhs, rhs)))
+    batch = prod(lhs.shape[d] for d in dims.lhs_batching_dimensions)
+    k, name = prod(lhs.shape[d] for d in dims.lhs_contracting_dimensions), lhs.dtype.name
+    depths = (lhs, dims.lhs_contracting_dimensions), (rhs, dims.rhs_contracting_dimensions)
+    along = all((j := joined(group, side.shape)) is not None and j[1] in (0, 1) for side, group in depths)
+    if name in FAST:
+        return (m * n * batch <= TINY and k >= LONG) or (1 < m * n <= TINY and k >= CROSSWISE and not along)
+    if name in PACKED:
+        return (m * n <= TINY and k >= DEEP) or (m * n <= FEW and k >= CROSSWISE and name != "bf16")
+    if lhs.dtype.itemsize == 16 and not along:
+        return False  # rows of complex<f64> that are not summed along themselves are as fast in the library
+    return min(m, n) == 1 or (m * n <= FEW and k >= DEEP)
+
+
+def _spread(
+    out: Block, op: Op, value: Value, places: dict[int, int], shape: Sequence[int], kind: DType, *, read_again: bool
+) -> Value:
+    """An operand in the shape of the terms, its dimension d as number places[d]."""
+    if read_again and cost(value) > CHEAP:
+        value = out.add("optimization_barrier", [value], [value.type], {}, (), op.loc).result
+    if value.dtype != kind:
+        value = out.add("convert", [value], Tensor(value.shape, kind), {}, (), op.loc).result
+    order = tuple(sorted(places, key=places.__getitem__))  # broadcast_in_dim wants its dimensions in order
+    if order != tuple(range(len(order))):
+        type = Tensor(tuple(value.shape[d] for d in order), kind)
+        value = out.add("transpose", [value], [type], {"permutation": order}, (), op.loc).result
+    attrs = {"broadcast_dimensions": tuple(sorted(places.values()))}
+    return out.add("broadcast_in_dim", [value], [Tensor(tuple(shape), kind)], attrs, (), op.loc).result

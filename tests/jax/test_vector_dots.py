@@ -1,0 +1,107 @@
+"""Products that leave few results are reductions (passes/vector_dots.py)."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jax
+from jax import lax
+
+TYPES = "bool int8 uint8 int16 uint16 int32 uint32 int64 bfloat16 float16 float32 float64 complex64 complex128".split()
+
+
+def draw(name, shape, seed=0):
+    rng = np.random.default_rng([seed, *shape])
+    if name == "bool":
+        return rng.random(shape) < 0.02
+    dtype = jnp.dtype(name)
+    if dtype.kind in "iu":
+        return rng.integers(np.iinfo(dtype).min, np.iinfo(dtype).max, shape, dtype, endpoint=True)
+    x = rng.normal(size=shape)
+    return (x + 1j * rng.normal(size=shape) if dtype.kind == "c" else x).astype(dtype)
+
+
+def exact(text, x, y):
+    """The sums as they are, and how large their terms are together."""
+    if x.dtype == bool:
+        return np.einsum(text, x.astype(np.int64), y.astype(np.int64)) > 0, 0
+    if x.dtype.kind in "iu":
+        return np.einsum(text, x.astype(np.int64), y.astype(np.int64)).astype(x.dtype), 0
+    wide = np.complex128 if x.dtype.kind == "c" else np.float64
+    return np.einsum(text, x.astype(wide), y.astype(wide)), np.einsum(text, abs(x.astype(wide)), abs(y.astype(wide)))
+
+
+# One dot product, several; a matrix and a vector on either side, and as it lies in memory or not; few by few,
+# crosswise; in a batch; over two dimensions.
+PRODUCTS = {
+    "dot": ("i,i->", (3001,), (3001,)),
+    "long": ("i,i->", (1 << 18,), (1 << 18,)),
+    "dots": ("bi,bi->b", (5, 1100), (5, 1100)),
+    "matrix, vector": ("ij,j->i", (70, 900), (900,)),
+    "turned matrix, vector": ("ji,j->i", (900, 70), (900,)),
+    "vector, matrix": ("i,ij->j", (900,), (900, 70)),
+    "rows, columns": ("ik,kj->ij", (2, 4500), (4500, 2)),
+    "rows, rows": ("ik,jk->ij", (3, 4500), (4, 4500)),
+    "columns, columns": ("ki,kj->ij", (4500, 4), (4500, 3)),
+    "batch": ("bki,bk->bi", (3, 1100, 2), (3, 1100)),
+    "batch behind": ("kb,ikb->bi", (1100, 3), (2, 1100, 3)),
+    "two sums": ("ijk,ikj->", (2, 40, 60), (2, 60, 40)),
+}
+
+
+@pytest.mark.parametrize("product", PRODUCTS)
+@pytest.mark.parametrize("name", TYPES)
+def test_against_exact_sums(device, name, product):
+    text, *shapes = PRODUCTS[product]
+    x, y = (draw(name, shape, seed) for seed, shape in enumerate(shapes))
+    with jax.enable_x64(True):
+        got = np.asarray(jax.jit(lambda x, y: jnp.einsum(text, x, y))(*jax.device_put((x, y), device)))
+    want, size = exact(text, x, y)
+    assert got.dtype == x.dtype and got.shape == want.shape
+    if got.dtype.kind in "biu":
+        return np.testing.assert_array_equal(got, want)
+    digits = {2: 11 if name == "float16" else 8, 4: 24, 8: 24 if name == "complex64" else 53, 16: 53}[
+        got.dtype.itemsize
+    ]
+    wide = got.astype(np.complex128 if got.dtype.kind == "c" else np.float64)
+    finite = np.isfinite(wide)  # float16 goes to 65504
+    assert finite.any() or name == "float16"
+    limit = 2.0 ** (1 - digits) * abs(want) + 2.0 ** (1 - max(24, digits)) * 40 * size
+    assert (abs(wide - want)[finite] <= limit[finite]).all()
+
+
+def test_of_what_is_computed(device):
+    """Operands that are computed, or read by others as well, and what comes after."""
+    x, y = draw("complex64", (40, 2000)), draw("complex64", (2000,), 1)
+
+    def f(x, y):
+        z = jnp.exp(1j * y.real) * y
+        v = (x * 2) @ z
+        return v / jnp.vdot(z, z).real, jnp.vdot(v, v), z
+
+    got = jax.jit(f)(*jax.device_put((x, y), device))
+    x, y = x.astype(np.complex128), y.astype(np.complex128)
+    z = np.exp(1j * y.real) * y
+    v = (x * 2) @ z
+    for a, b in zip(got, (v / np.vdot(z, z).real, np.vdot(v, v), z), strict=True):
+        np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-5 * abs(b).max())
+
+
+def test_wider_results(device):
+    x, y = draw("int8", (20_000,)), draw("int8", (20_000,), 1)
+    h, g = draw("float16", (20_000,)), draw("float16", (20_000,), 1)
+
+    def f(x, y, h, g):
+        return (
+            lax.dot(x, y, preferred_element_type=jnp.int32),
+            lax.dot(h, g, preferred_element_type=jnp.float32),
+            lax.dot(h.astype(jnp.bfloat16), g.astype(jnp.bfloat16), preferred_element_type=jnp.float32),
+        )
+
+    a, b, c = jax.jit(f)(*jax.device_put((x, y, h, g), device))
+    assert a.dtype == np.int32 and int(a) == int(x.astype(np.int64) @ y.astype(np.int64))
+    want = h.astype(np.float64) @ g.astype(np.float64)
+    assert b.dtype == np.float32 and abs(float(b) - want) < 1e-3
+    assert c.dtype == np.float32 and abs(float(c) - want) < 2.0
