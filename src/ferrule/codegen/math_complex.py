@@ -123,8 +123,8 @@ def rsqrt(z: Z) -> Z:
 
 def tanh(z: Z) -> Z:
     x, y = z
-    t = call_libm("tan", y)
-    s = call_libm("sinh", (abs(x) > 20.0).where(20.0, x))
+    t = math_f64.sin(y) / math_f64.cos(y)
+    s = math_f64.sinh((abs(x) > 20.0).where(20.0, x))
     beta = t * t + 1.0
     below = beta * s * s + 1.0
     far = abs(x) > 20.0
