@@ -14,6 +14,13 @@ R = np.random.default_rng(21)
 COUNT = 150_003
 
 
+@pytest.fixture(autouse=True)
+def same_numbers() -> None:
+    """Each test draws the same ones whichever ran before it: how much rounding sums see depends on them."""
+    global R
+    R = np.random.default_rng(21)
+
+
 def at_places(kind: str, bins: int, count: int = COUNT) -> np.ndarray:
     """Some of them outside, and some counted from the end."""
     places = {
@@ -43,7 +50,7 @@ def test_counts(device: jax.Device, bins: int, kind: str) -> None:
     added = jax.jit(lambda at, w: jnp.ones(bins, jnp.float32).at[at].add(w))(at, weights)
     exact = 1 + np.bincount(places[there], weights[there].astype(np.float64), bins)
     one_by_one = device.platform == "xpu"  # there updates of one place follow each other, and errors add up
-    close = 5e-2 if one_by_one else 1e-4 if kind == "uniform" and bins > 16 else 1e-2
+    close = 5e-2 if one_by_one else 1e-4 if kind == "uniform" and bins > 16 else 2e-3
     np.testing.assert_allclose(added, exact, rtol=1e-5, atol=close)
 
 

@@ -70,7 +70,6 @@ def test_what_stays() -> None:
     assert tables(counts(50), few) == (0, 0)
     assert tables(counts(MANY), many) == (0, 0)
     assert tables(lambda at, u: jnp.zeros((50, 3)).at[at].add(u), at, rows) == (0, 0)
-    products = lambda at: jnp.ones(50).at[at].multiply(1.0)  # noqa: E731
-    assert tables(products, at) == (0, 0)
-    promised = lambda at: jnp.zeros(MANY, int).at[at].add(1, unique_indices=True)  # noqa: E731
-    assert tables(promised, R.permutation(MANY).astype(np.int32)) == (0, 0)
+    assert tables(lambda at: jnp.ones(50).at[at].multiply(1.0), at) == (0, 0)
+    alone = R.permutation(MANY).astype(np.int32)
+    assert tables(lambda at: jnp.zeros(MANY, int).at[at].add(1, unique_indices=True), alone) == (0, 0)

@@ -336,7 +336,7 @@ def start_values(op: Op) -> Start | None:
 def _find_start(op: Op) -> Start | None:
     body, count = op.regions[0], len(op.operands) // 2
     if (kind := monoid(body)) is not None:
-        neutral = _neutral(kind, op.results[0].dtype)
+        neutral = neutral_of(kind, op.results[0].dtype)
         return None if neutral is None else Start([neutral], False)
     inits = [_constant(op, count + i) for i in range(count)]
     if any(i is None for i in inits) or body.free():
@@ -410,7 +410,7 @@ def _constant(op: Op, i: int) -> np.ndarray | None:
     return source.attrs["value"]
 
 
-def _neutral(kind: str, dtype: DType) -> Any:
+def neutral_of(kind: str, dtype: DType) -> Any:
     if dtype.is_complex and kind not in ("add", "multiply"):
         return None
     if kind in ("add", "or", "xor"):

@@ -21,7 +21,7 @@ from ferrule.codegen.lanes import bits_of, split
 from ferrule.codegen.llvm import V, i64
 from ferrule.codegen.loop import grain, lane_count, nest
 from ferrule.codegen.memory import shuffle
-from ferrule.codegen.reduce import _constant, _evaluate, _neutral, combiner
+from ferrule.codegen.reduce import _constant, _evaluate, combiner, neutral_of
 from ferrule.codegen.scalar import compute_type
 from ferrule.ir import Block, Op
 from ferrule.ir.types import f32, f64
@@ -80,7 +80,7 @@ def emit(family: Family, block: Block, outputs: Sequence[V], begin: V, end: V, n
     inner, outer = prod(shape[axis + 1 :]), prod(shape[:axis])
 
     kind, lanes = monoid(body), 1
-    neutral = _neutral(kind, wide) if kind is not None and not wide.is_complex else None
+    neutral = neutral_of(kind, wide) if kind is not None and not wide.is_complex else None
     if neutral is not None and inner == 1 and count == 1 and not family.machine.grouped:
         lanes = family.machine.vector_bytes * 8 // max(8, bits_of(compute_type(wide)))
         if length < 2 * lanes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -116,7 +116,7 @@ def _batch_coordinate(
 # ---- scatter -----------------------------------------------------------------------------------------------------
 
 
-def _scatter_parts(op: Op, items: Sequence) -> tuple[Sequence, object, Sequence]:  # type: ignore[type-arg]
+def _scatter_parts(op: Op, items: Sequence[Any]) -> tuple[Sequence[Any], Any, Sequence[Any]]:
     count = (len(items) - 1) // 2
     return items[:count], items[count], items[count + 1 :]
 
@@ -160,7 +160,7 @@ def _scatter(op: Op, xs: Arrays, run: Run) -> Arrays:
     news = [n.convert(u, d) for u, d in zip(updates, types, strict=True)]
     if 0 in update_shape or 0 in shape:
         return [o.reshape(shape) for o in outs]
-    target, inside = targets(dims, shape, update_shape, index_vectors(indices, dims.index_vector_dim))  # type: ignore[arg-type]
+    target, inside = targets(dims, shape, update_shape, index_vectors(indices, dims.index_vector_dim))
     keep = inside.reshape(-1)
     where, values = target.reshape(-1)[keep], [u.reshape(-1)[keep] for u in news]
     if len(outs) == 1 and returned_argument(body) == 1:

@@ -13,7 +13,7 @@ from math import prod
 
 import numpy as np
 
-from ferrule.codegen.reduce import _neutral
+from ferrule.codegen.reduce import neutral_of
 from ferrule.ir import Block, Op, Tensor, Value, rewrite
 from ferrule.ir.types import DType
 from ferrule.ops.bodies import monoid
@@ -75,7 +75,7 @@ def _identity(kind: str, dtype: DType) -> np.ndarray | None:
         return None
     if kind == "multiply" and (dtype.is_float or dtype.is_complex):
         return None
-    value = _neutral(kind, dtype)
+    value = neutral_of(kind, dtype)
     if kind == "add" and dtype.is_float:
         value = -0.0
     if kind == "add" and dtype.is_complex:
