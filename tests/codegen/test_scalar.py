@@ -12,6 +12,7 @@ import ferrule.ops  # noqa: F401
 from ferrule.codegen.lanes import Num
 from ferrule.ir import types
 from ferrule.ir.types import DTYPES, DType
+from ferrule.targets.cpu import host
 
 INTEGERS = [d for d in DTYPES.values() if d.is_int]
 FLOATS = [d for d in DTYPES.values() if d.is_float]
@@ -260,6 +261,15 @@ def test_reduce_precision_keeps_denormals(d: DType) -> None:
     if d == types.f16:
         op = op_of("reduce_precision", [d], d, {"exponent_bits": 5, "mantissa_bits": 2})
         same(compile_op(op, 8)(x), x.astype(types.f8E5M2.numpy).astype(d.numpy), d)
+
+
+@pytest.mark.skipif(not host().converts_f16, reason="f16 are decoded by arithmetic here")
+def test_one_f16_waits_for_nothing() -> None:
+    """Every code is read right in one lane; a register that keeps other bits (pinsrw) waits for who wrote it last."""
+    run = compile_op(op_of("convert", [types.f16], types.f32), 1)
+    codes = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+    assert np.array_equal(run(codes), codes.astype(np.float32), equal_nan=True)
+    assert "pinsrw" not in run.assembly
 
 
 @pytest.mark.parametrize("d", [types.f32, types.f64, types.bf16], ids=str)

@@ -41,6 +41,18 @@ class Dialect:
         """What is cast instead of `a`."""
         return a
 
+    def widened(self, half: Num) -> Num:
+        """An f16 as f32, where the machine converts them.
+
+        One lane by an intrinsic for strict code: LLVM 22 puts 16 bits into a register whose other bits it leaves, and
+        has to wait for whoever wrote them last, most often the step before; these it moves as 32.
+        """
+        if half.lanes > 1:
+            return half.cast("fpext", "float")
+        name = "llvm.experimental.constrained.fpext.f32.f16"
+        half.b.declares[name] = f"declare float @{name}(half, metadata)"
+        return type(half)(half.b, half.b.emit("float", f'call float @{name}({half.v}, metadata !"fpexcept.ignore")'))
+
     def extreme(self, x: Num, y: Num, larger: bool) -> Num:
         """The larger or smaller of two floats; NaN if either is NaN, and -0 is below +0."""
         return x.intrinsic("maximum" if larger else "minimum", y)
@@ -109,6 +121,9 @@ class GroupDialect(Dialect, ABC):
     hands_nans_on = False  # SPIR-V does not say
     # How LLVM spells that an atomic operation concerns one device.
     device_scope = ""
+
+    def widened(self, half: Num) -> Num:
+        return half.cast("fpext", "float")
 
     @abstractmethod
     def entry(self, symbol: str, pointers: int, group: int) -> tuple[str, str]:

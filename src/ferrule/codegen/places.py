@@ -1,12 +1,13 @@
-"""Where a scatter writes: the place of an element of its updates, and whether that is inside the result."""
+"""Where a scatter writes, the place of an element of its updates and whether that is inside the result, and what."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ferrule.codegen.emitter import Emitter
+from ferrule.codegen.emitter import Emitter, Lanes
 from ferrule.codegen.index import Component, Cond
 from ferrule.ir import Op, ScatterDims
+from ferrule.ops.bodies import monoid
 
 
 def place_of(
@@ -40,3 +41,11 @@ def place_of(
             spot = em.ix.plus(index[window_of[d]], spot)
         place.append(spot)
     return place, inside
+
+
+def combined(em: Emitter, op: Op, old: Sequence[Lanes], new: Sequence[Lanes]) -> list[Lanes]:
+    """What stands there after an update: of each result what stood there, then of each what comes."""
+    kind = monoid(op.regions[0])
+    if kind in ("maximum", "minimum") and op.results[0].dtype.is_float:
+        return [em.s.extreme(old[0], new[0], kind == "maximum")]
+    return em.inline(op.regions[0], [*old, *new])

@@ -140,7 +140,7 @@ class Scalars:
         if dtype.bits >= 32:
             return raw
         if dtype.name == "f16" and self.f16_hardware:
-            return x.as_float().cast("fpext", "float").v
+            return self.b.dialect.widened(x.as_float()).v
         return formats.decode(dtype, x).v
 
     def to_memory(self, dtype: DType, value: V) -> V:

@@ -13,6 +13,7 @@ from math import prod
 from ferrule.codegen.emitter import Emitter, Family
 from ferrule.codegen.index import Component, Cond, Index
 from ferrule.codegen.llvm import V, i64
+from ferrule.codegen.places import combined
 from ferrule.ir import Op
 
 # Where an element of the updates goes, and whether that is inside the result.
@@ -38,7 +39,7 @@ def emit(family: Family, root: Op, pointer: V, sizes: Sequence[int], place_of: P
                     same = b.compare("icmp eq", offset.base, last[0])
                     (old,) = b.branch(same, lambda: [last[1]], lambda: [em.load_at(pointer, dtype, offset)])
                     value = em.s.convert(update.dtype, dtype, em.value(update, at))
-                    (new,) = em.inline(root.regions[0], [old, value])
+                    (new,) = combined(em, root, [old], [value])
                     em.store(pointer, dtype, offset, new)
                     return [offset.base, new]
 

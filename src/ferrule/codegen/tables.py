@@ -17,10 +17,9 @@ from ferrule.codegen.lanes import bits_of, split
 from ferrule.codegen.llvm import V, i64
 from ferrule.codegen.loop import span
 from ferrule.codegen.memory import each_place
-from ferrule.codegen.places import place_of
+from ferrule.codegen.places import combined, place_of
 from ferrule.codegen.scalar import compute_type
 from ferrule.ir import Block, Op
-from ferrule.ops.bodies import monoid
 from ferrule.ops.tables import part
 
 # So many updates at a time, as fill a register of 64 bytes with places of 64 bits.
@@ -102,11 +101,7 @@ def _updates(em: Emitter, op: Op, at: Index) -> list[tuple[Index, Lanes]]:
 
 def _apply(em: Emitter, op: Op, pointer: V, offset: Index, value: Lanes) -> None:
     """One update of an element of a table."""
-    dtype, kind = op.result.dtype, monoid(op.regions[0])
+    dtype = op.result.dtype
     with em.scope():
-        old = em.load_at(pointer, dtype, offset)
-        if dtype.is_float and kind in ("maximum", "minimum"):
-            new = em.s.extreme(old, value, kind == "maximum")
-        else:
-            (new,) = em.inline(op.regions[0], [old, value])
+        (new,) = combined(em, op, [em.load_at(pointer, dtype, offset)], [value])
         em.store(pointer, dtype, offset, new)

@@ -115,7 +115,7 @@ def _scatter(
                     return []
                 old = [em.load_at(p, d, offset) for p, d in zip(outputs, dtypes, strict=True)]
                 new = [em.s.convert(u.dtype, d, em.value(u, index)) for u, d in zip(updates, dtypes, strict=True)]
-                for pointer, d, lanes in zip(outputs, dtypes, em.inline(root.regions[0], [*old, *new]), strict=True):
+                for pointer, d, lanes in zip(outputs, dtypes, places.combined(em, root, old, new), strict=True):
                     em.store(pointer, d, offset, lanes)
             return []
 
