@@ -257,10 +257,11 @@ class Emitter:
         key = (value, tuple(from_first(c) for c in index))
         if key not in tile.vectors:
             offset = self.ix.flatten(key[1], value.shape)
-            if offset.step in (None, 0, 1) or dtype.is_complex:
+            if offset.step in (None, 0, 1):
                 return None
             tile.vectors[key] = memory.load_transposed(self.ix, self.family.pointers[value], dtype, offset)
-        return self.s.from_memory(dtype, tile.vectors[key][tile.number][0])
+        raw = tile.vectors[key][tile.number]
+        return tuple(raw) if dtype.is_complex else self.s.from_memory(dtype, raw[0])
 
     def _mask(self) -> V | None:
         """The mask for this number of lanes; code for another number runs if any lane is on."""

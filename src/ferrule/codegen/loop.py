@@ -28,7 +28,7 @@ from ferrule.codegen.llvm import V, i64
 from ferrule.codegen.reduce import runs_along_lanes
 from ferrule.codegen.runs import loops
 from ferrule.codegen.scalar import compute_type
-from ferrule.codegen.tiles import crossing, tiles
+from ferrule.codegen.tiles import crossing, square_side, tiles
 from ferrule.errors import Internal
 from ferrule.ir import Block, Op, Value
 from ferrule.ops import OPS
@@ -90,7 +90,7 @@ def emit(family: Family, block: Block, outputs: Sequence[V], begin: V, end: V, n
     across = crossing(block, along, sizes, width)
     pointers = [family.pointers[a] for a in block.args]
     if across is not None:
-        width = min(width, 16)
+        width = square_side(block, width)
         past = streams.alignment(family, block, width, sizes[-1], whole_lines=True)
         write_tiles = partial(tiles, family, sizes, across, width, begin, end, element)
         grid = streams.either(family, pointers, outputs, past, write_tiles)

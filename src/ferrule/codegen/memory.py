@@ -167,26 +167,31 @@ def load_transposed(ix: Indexer, pointer: V, dtype: DType, offset: Index) -> lis
     """
     b, type, width = ix.b, memory_type(dtype), ix.width
     assert offset.step is not None
+    count = 2 if dtype.is_complex else 1
     rows = []
     for lane in range(width):
-        address = b.offset(pointer, type, ix.add(Index(offset.base, 0, 0, 1 << 62), lane * offset.step).base)
-        rows.append(b.load(vector(type, width), address, dtype.itemsize))
-    rows = _exchanged(b, rows, width)
-    return [[row] for row in rows]
+        place = ix.add(Index(offset.base, 0, 0, 1 << 62), lane * offset.step).base
+        address = b.offset(pointer, f"[{count} x {type}]" if count > 1 else type, place)
+        rows.append(b.load(vector(type, width * count), address, dtype.part.itemsize))
+    rows = _exchanged(b, rows, width, count)
+    if count == 1:
+        return [[row] for row in rows]
+    return [[shuffle(b, row, row, range(part, 2 * width, 2)) for part in range(2)] for row in rows]
 
 
-def _exchanged(b: Builder, rows: list[V], width: int) -> list[V]:
+def _exchanged(b: Builder, rows: list[V], width: int, unit: int = 1) -> list[V]:
     """Rows and lanes change places, in each run of as many lanes as there are rows (a power of two).
 
-    Each round pairs row i with row i + count / 2, lane by lane; there are log2(count) rounds.
+    Each round pairs row i with row i + count / 2, lane by lane; there are log2(count) rounds. A lane has `unit` numbers.
     """
     count = len(rows)
     runs = range(0, width, count)
     low = [run + lane // 2 + width * (lane % 2) for run in runs for lane in range(count)]
     high = [place + count // 2 for place in low]
+    orders = [[unit * place + part for place in order for part in range(unit)] for order in (low, high)]
     for _ in range(count.bit_length() - 1):
         pairs = list(zip(rows[: count // 2], rows[count // 2 :], strict=True))
-        rows = [shuffle(b, x, y, order) for x, y in pairs for order in (low, high)]
+        rows = [shuffle(b, x, y, order) for x, y in pairs for order in orders]
     return rows
 
 

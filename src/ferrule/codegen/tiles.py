@@ -34,6 +34,12 @@ def crossing(block: Block, along: Sequence[tuple[Value, int]], sizes: Sequence[i
     return None
 
 
+def square_side(block: Block, width: int) -> int:
+    """Of complex numbers as many as fill one register with both parts, where those are four."""
+    mixed = any(arg.dtype.is_complex for arg in block.args)
+    return max(4, min(width, 16) // 2) if mixed else min(width, 16)
+
+
 def tiles(
     family: Family,
     sizes: Sequence[int],

@@ -1,0 +1,59 @@
+"""Operands that are read across: squares of rows and lanes change places in registers, complex numbers' both parts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from fused import Case, Graph, case, check
+
+from ferrule.codegen.kernel import emit_kernel
+from ferrule.ir import Tensor, Value
+from ferrule.ir.types import DTYPES
+from ferrule.targets.cpu import host
+
+SHAPES = [(8, 8), (64, 96), (5, 130), (33, 65), (4, 1), (3, 31, 37), (40, 3, 16)]
+
+
+def turned(g: Graph, x: Value) -> Value:
+    """The last dimension first."""
+    rank = len(x.shape)
+    return g("transpose", x, permutation=(rank - 1, *range(rank - 1)))
+
+
+def cases(dtype: str) -> list[Case]:
+    made = []
+    for shape in SHAPES:
+        across = (shape[-1], *shape[:-1])
+        made += [
+            case(f"turned {shape}", [(shape, dtype)], turned),
+            case(f"and added {shape}", [(shape, dtype), (across, dtype)], lambda g, x, y: g("add", turned(g, x), y)),
+            case(
+                f"less itself {shape}",
+                [(shape, dtype)],
+                lambda g, x: g("subtract", turned(g, x), g("negate", turned(g, x))),
+            ),
+        ]
+    return made
+
+
+@pytest.mark.parametrize("size", [64, 32, 16])
+@pytest.mark.parametrize("dtype", ["complex<f32>", "complex<f64>", "f32", "f64", "bf16", "i8"])
+def test_squares_and_edges(dtype: str, size: int) -> None:
+    if size > host().vector_bytes:
+        pytest.skip("no such vectors here")
+    check(cases(dtype), replace(host(), vector_bytes=size))
+
+
+def test_parts_beside_real_numbers() -> None:
+    def build(g: Graph, x: Value, y: Value) -> Value:
+        return g("multiply", turned(g, g("real", x)), turned(g, y))
+
+    check([case("real", [((70, 37), "complex<f32>"), ((70, 37), "f32")], build, tolerance=1e-6)])
+
+
+@pytest.mark.parametrize("dtype", ["complex<f32>", "complex<f64>"])
+def test_complex_numbers_are_not_gathered(dtype: str) -> None:
+    g = Graph(Tensor((128, 128), DTYPES[dtype]))
+    text = emit_kernel(g.done(turned(g, g.args[0])), "k", replace(host(), vector_bytes=32)).text
+    assert "gather" not in text
