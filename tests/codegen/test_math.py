@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 
 import numpy as np
 import pytest
@@ -34,7 +35,7 @@ UNARY: dict[str, tuple[Reference, float, float | None]] = {
     "cosh": (np.cosh, 1, 2),
     "asin": (np.arcsin, 1, None),
     "acos": (np.arccos, 1, None),
-    "atan": (np.arctan, 1, None),
+    "atan": (np.arctan, 1, 0.52),
     "asinh": (np.arcsinh, 1, 2),
     "acosh": (np.arccosh, 1, 2),
     "atanh": (np.arctanh, 1, 2.5),
@@ -154,6 +155,29 @@ def test_f64_against_scipy(name: str) -> None:
     x = rng.uniform(-0.999, 0.999, 1 << 10) if name == "erf_inv" else rng.uniform(-20, 50, 1 << 10)
     got = compile_op(op_of(name, [types.f64], types.f64), 8)(x)
     np.testing.assert_allclose(got, reference(x), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.skipif(np.finfo(np.longdouble).nmant < 60, reason="needs a long double that is wider than double")
+def test_atan2_f64() -> None:
+    """All magnitudes and ratios, denormal numbers, and every pair of special values with C's signs."""
+    count = 1 << 12
+    raw = rng.integers(0, 1 << 64, (2, count), np.uint64).view(np.float64)
+    near = rng.standard_normal((2, count)) * np.exp2(rng.uniform(-8, 8, (2, count)))
+    tiny = rng.integers(0, 1 << 54, (2, count), np.uint64).view(np.float64) * rng.choice([-1, 1], (2, count))
+    huge = rng.integers(0x7F00 << 48, 0x7FF0 << 48, (2, count), np.uint64).view(np.float64)
+    one = [0.0, 1.0, 0.5, 3.0, np.inf, np.nan, 5e-324, 2.2250738585072014e-308, 1e-160, 1e160, 1.7e308]
+    pairs = np.array(list(product([*one, *(-v for v in one)], repeat=2))).T
+    mixed = np.concatenate([tiny, near[::-1]], axis=1)
+    y, x = np.concatenate([raw, near, tiny, huge, mixed, mixed[::-1], pairs, pairs[:, :4]], axis=1)
+    got = compile_op(op_of("atan2", [types.f64] * 2, types.f64), 8)(y, x)
+    with np.errstate(all="ignore"):
+        want = np.arctan2(y.astype(np.longdouble), x.astype(np.longdouble))
+    assert ulps(got, want, types.f64).max() <= 0.53
+    number = ~np.isnan(want)
+    np.testing.assert_array_equal(np.signbit(got[number]), np.signbit(want[number]))
+    for width in (1, 4, 16):
+        here = compile_op(op_of("atan2", [types.f64] * 2, types.f64), width)(y[: count * 4], x[: count * 4])
+        np.testing.assert_array_equal(here, got[: count * 4])
 
 
 def test_erf_inv_f64_at_its_ends() -> None:

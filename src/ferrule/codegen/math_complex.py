@@ -64,20 +64,20 @@ def _log_size(x: Num, y: Num) -> Num:
     a, b = abs(x), abs(y)
     swap = b > a
     large, small = swap.where(b, a), swap.where(a, b)
-    near = call_libm("log1p", (large - 1.0) * (large + 1.0) + small * small) * 0.5
+    near = math_f64.log1p((large - 1.0) * (large + 1.0) + small * small) * 0.5
     return ((large > 0.5) & (large < 2.0)).where(near, math_f64.log(magnitude((x, y))))
 
 
 def log(z: Z) -> Z:
     x, y = z
-    return _log_size(x, y), call_libm("atan2", y, x)
+    return _log_size(x, y), math_f64.atan2(y, x)
 
 
 def log1p(z: Z) -> Z:
     x, y = z
     small = (abs(x) < 0.5) & (abs(y) < 0.5)
-    near = call_libm("log1p", x * (x + 2.0) + y * y) * 0.5
-    return small.where(near, _log_size(x + 1.0, y)), call_libm("atan2", y, x + 1.0)
+    near = math_f64.log1p(x * (x + 2.0) + y * y) * 0.5
+    return small.where(near, _log_size(x + 1.0, y)), math_f64.atan2(y, x + 1.0)
 
 
 def _scale(z: Z) -> tuple[Num, Num]:
@@ -175,16 +175,16 @@ def asin(z: Z) -> Z:
     far = _endless(z)
     below, above = sqrt((1.0 - x, -y)), sqrt((x + 1.0, y))
     product = below[0] * above[0] - below[1] * above[1]
-    im = call_libm("asinh", below[0] * above[1] - below[1] * above[0])
-    return call_libm("atan2", x, far.where(abs(y), product)), far.where(x.const(_INF).copysign(y), im)
+    im = math_f64.asinh(below[0] * above[1] - below[1] * above[0])
+    return math_f64.atan2(x, far.where(abs(y), product)), far.where(x.const(_INF).copysign(y), im)
 
 
 def acos(z: Z) -> Z:
     x, y = z
     far = _endless(z)
     below, above = sqrt((1.0 - x, -y)), sqrt((x + 1.0, y))
-    angle = call_libm("atan2", far.where(abs(y), below[0]), far.where(x, above[0]))
-    im = call_libm("asinh", above[0] * below[1] - above[1] * below[0])
+    angle = math_f64.atan2(far.where(abs(y), below[0]), far.where(x, above[0]))
+    im = math_f64.asinh(above[0] * below[1] - above[1] * below[0])
     return far.where(angle, angle * 2.0), far.where(x.const(_INF).copysign(-y), im)
 
 
@@ -192,8 +192,8 @@ def acosh(z: Z) -> Z:
     x, y = z
     far = _endless(z)
     below, above = sqrt((x - 1.0, y)), sqrt((x + 1.0, y))
-    re = call_libm("asinh", below[0] * above[0] + below[1] * above[1])
-    angle = call_libm("atan2", far.where(y, below[1]), far.where(x, above[0]))
+    re = math_f64.asinh(below[0] * above[0] + below[1] * above[1])
+    angle = math_f64.atan2(far.where(y, below[1]), far.where(x, above[0]))
     return far.where(_INF, re), far.where(angle, angle * 2.0)
 
 
@@ -201,8 +201,8 @@ def atanh(z: Z) -> Z:
     x, y = z
     size = abs(x)
     gap = 1.0 - size
-    re = (call_libm("log1p", size * 4.0 / (gap * gap + y * y)) * 0.25).copysign(x)
-    im = call_libm("atan2", y + y, gap * (size + 1.0) - y * y) * 0.5
+    re = (math_f64.log1p(size * 4.0 / (gap * gap + y * y)) * 0.25).copysign(x)
+    im = math_f64.atan2(y + y, gap * (size + 1.0) - y * y) * 0.5
     endless = abs(x).eq(_INF) | abs(y).eq(_INF)
     re = endless.where(x.const(0.0).copysign(x), re)
     return re, endless.where(x.const(1.5707963267948966).copysign(y), im)

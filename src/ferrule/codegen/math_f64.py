@@ -11,6 +11,7 @@ from ferrule.codegen import math_wide as wide
 from ferrule.codegen.lanes import Num
 from ferrule.codegen.libm import call_libm
 from ferrule.codegen.llvm import V
+from ferrule.codegen.math_angles import atan, atan2
 from ferrule.codegen.math_special import digamma, erf_inv
 from ferrule.codegen.math_wide import LN2_HIGH, LN2_LOW, any_lane, limit, nearest, power_of_two
 
@@ -286,7 +287,7 @@ FORMULAS: dict[str, Callable[..., Num]] = {
     "exponential_minus_one": expm1,
     "log": log,
     "log_plus_one": log1p,
-    **{f.__name__: f for f in (sinh, cosh, asinh, acosh, atanh)},
+    **{f.__name__: f for f in (sinh, cosh, asinh, acosh, atanh, atan, atan2)},
     "logistic": logistic,
     "tanh": tanh,
     "sine": sin,
