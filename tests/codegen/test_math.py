@@ -29,7 +29,7 @@ UNARY: dict[str, tuple[Reference, float, float | None]] = {
     "logistic": (lambda x: np.exp(-np.logaddexp(0, -x)) if x.dtype != np.float64 else special.expit(x), 1.1, 0.7),
     "sine": (np.sin, 0.56, 0.52),
     "cosine": (np.cos, 0.56, 0.52),
-    "tan": (np.tan, 1, None),
+    "tan": (np.tan, 1, 0.53),
     "tanh": (np.tanh, 2, 3),
     "sinh": (np.sinh, 1, 2.5),
     "cosh": (np.cosh, 1, 2),

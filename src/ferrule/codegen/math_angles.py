@@ -30,9 +30,9 @@ _LEAST, _MOST = 2.0**-500, 2.0**500
 def _angle(small: Num, large: Num, start: Num, small_low: Num | None = None, large_low: Num | None = None) -> Num:
     """start + atan(small / large), 0 ≤ small ≤ large; the start is 0, ±π/2 or -π. Of sides in two parts, if given."""
     slope = near = low = large.const(0.0)
-    for c, least, angle, rest in _NEAR:
+    for c, least, angle, angle_low in _NEAR:
         here = small > large * least
-        slope, near, low = here.where(c, slope), here.where(angle, near), here.where(rest, low)
+        slope, near, low = here.where(c, slope), here.where(angle, near), here.where(angle_low, low)
     # tan(a - b) = (tan a - tan b) / (1 + tan a tan b), the quotient in two parts
     up = small - slope * large
     along = slope * small
@@ -56,7 +56,7 @@ def _angle(small: Num, large: Num, start: Num, small_low: Num | None = None, lar
 
 
 def _sides_in_range(small: Num, large: Num) -> list[V]:
-    """Sides of the same angle between which nothing leaves the range; 0 and 1 for two zeros, ones for two infinities."""
+    """Sides of the same angle between which nothing leaves the range; two zeros give 0 and 1, two infinities ones."""
     factor = (large > _MOST).where(2.0**-20, (small < _LEAST).where(_MOST, 1.0, large))
     endless = large.eq(float("inf"))
     both = (small < float("inf")).where(0.0, small.eq(float("inf")).where(1.0, small))

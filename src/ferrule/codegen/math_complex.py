@@ -11,7 +11,6 @@ from collections.abc import Callable
 from ferrule.codegen import math_f64
 from ferrule.codegen.complexes import Z, divide, length, magnitude, multiply
 from ferrule.codegen.lanes import Num
-from ferrule.codegen.libm import call_libm
 from ferrule.errors import Internal
 
 _INF = float("inf")

@@ -203,7 +203,8 @@ def logistic(x: Num) -> Num:
     return _scaled(rest.fma(inverse, q), negative.where(n, 0), ~(x > -708.0))
 
 
-def _sin_cos(x: Num) -> tuple[Num, Num, Num]:
+def _sin_cos(x: Num) -> tuple[tuple[Num, Num], tuple[Num, Num], Num]:
+    """sin r and cos r, each as two terms that are still to be added, and n with x = n π/2 + r."""
     n, whole = nearest(x * (2 / wide.PI))
     # The remainder as a sum y + low, with what the last subtraction lost.
     high = n.fma(-_PIO2[0], x)
@@ -228,14 +229,14 @@ def _sin_cos(x: Num) -> tuple[Num, Num, Num]:
     fourth_low = q.fma(_24TH, -fourth) + q.fma(_24TH_LOW, (z.fma(z, -q) + z * z_low * 2.0) * _24TH)
     cos_high = w + fourth
     tail = ((w - cos_high) + fourth) + ((1.0 - w) - half) + z_low.fma(-0.5, fourth_low)
-    cos = cos_high + (q * z).fma(z.poly(_COS), low.fma(-sin_high, tail))
+    cos = cos_high, (q * z).fma(z.poly(_COS), low.fma(-sin_high, tail))
     tail = ((y - sin_high) + cube) + cube_low
-    sin = sin_high + (y * q).fma(z.poly(_SIN), low.fma(cos_high, tail))
+    sin = sin_high, (y * q).fma(z.poly(_SIN), low.fma(cos_high, tail))
     return sin, cos, whole
 
 
-def _quadrant(sin: Num, cos: Num, n: Num) -> Num:
-    value = (n & 1).ne(0).where(cos, sin)
+def _quadrant(sin: tuple[Num, Num], cos: tuple[Num, Num], n: Num) -> Num:
+    value = (n & 1).ne(0).where(cos[0] + cos[1], sin[0] + sin[1])
     return (value.raw() ^ ((n & 2) << 62)).as_float()
 
 
@@ -253,6 +254,20 @@ def sin(x: Num) -> Num:
 def cos(x: Num) -> Num:
     s, c, n = _sin_cos(x)
     return _with_large("cos", x, _quadrant(s, c, n + 1))
+
+
+def tan(x: Num) -> Num:
+    """The quotient, with its remainder, of sine and cosine as sums of two parts; -cot of the rest for odd n."""
+    sin, cos, n = _sin_cos(x)
+    odd = (n & 1).ne(0)
+    up, under = odd.where(-cos[0], sin[0]), odd.where(sin[0], cos[0])
+    up_low, under_low = odd.where(-cos[1], sin[1]), odd.where(sin[1], cos[1])
+    over, below = up + up_low, under + under_low
+    inverse = 1.0 / below
+    q = over * inverse
+    low = ((up - over) + up_low) - q * ((under - below) + under_low)
+    result = q + ((-q).fma(below, over) + low) * inverse
+    return _with_large("tan", x, x.eq(0.0).where(x, result))
 
 
 def rsqrt(x: Num) -> Num:
@@ -292,7 +307,8 @@ FORMULAS: dict[str, Callable[..., Num]] = {
     "tanh": tanh,
     "sine": sin,
     "cosine": cos,
-    "digamma": lambda x: digamma(x, log, lambda angle: call_libm("tan", angle)),
+    "tan": tan,
+    "digamma": lambda x: digamma(x, log, tan),
     "erf_inv": erf_inv,
     "remainder": remainder,
 }
