@@ -182,7 +182,7 @@ def load_transposed(ix: Indexer, pointer: V, dtype: DType, offset: Index) -> lis
 def _exchanged(b: Builder, rows: list[V], width: int, unit: int = 1) -> list[V]:
     """Rows and lanes change places, in each run of as many lanes as there are rows (a power of two).
 
-    Each round pairs row i with row i + count / 2, lane by lane; there are log2(count) rounds. A lane has `unit` numbers.
+    Each round pairs row i with row i + count / 2, lane by lane; there are log2(count) rounds. A lane is `unit` numbers.
     """
     count = len(rows)
     runs = range(0, width, count)

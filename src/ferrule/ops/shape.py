@@ -297,20 +297,9 @@ def _slice_element(em: Emitter, op: Op, k: int, index: Key) -> Lanes:
 
 @element("pad")
 def _pad_element(em: Emitter, op: Op, k: int, index: Key) -> Lanes:
-    shape, low = op.operands[0].shape, op.attrs["edge_padding_low"]
-    inner = per_axis(op, "interior_padding", len(shape), 0)
-    inside: Cond = 0 not in shape
-    source: list[Component] = []
-    for c, n_d, low_d, inner_d, out in zip(index, shape, low, inner, op.result.shape, strict=True):
-        if low_d == 0 and inner_d == 0 and out <= n_d:
-            source.append(c)
-            continue
-        at = em.ix.sub(c, low_d)
-        inside = em.ix.both(inside, em.ix.inside(at, 0, (n_d - 1) * (inner_d + 1) + 1))
-        at, rest = em.ix.divmod(at, inner_d + 1)
-        inside = em.ix.both(inside, em.ix.is_zero(rest))
-        source.append(em.ix.within(at, 0, n_d))
-    return em.choose(inside, op.result.dtype, lambda: em.operand(op, 0, source), lambda: em.operand(op, 1, ()))
+    from ferrule.codegen.spread import padded
+
+    return padded(em, op, index)
 
 
 @element("concatenate")
