@@ -10,17 +10,12 @@ from collections.abc import Callable
 from ferrule.codegen import math_wide as wide
 from ferrule.codegen.lanes import Num
 from ferrule.codegen.libm import call_libm
-from ferrule.codegen.llvm import V
 from ferrule.codegen.math_angles import atan, atan2
+from ferrule.codegen.math_erf import erf, erfc
+from ferrule.codegen.math_exp import exp_near, exp_parts, exp_sum, scaled
 from ferrule.codegen.math_special import digamma, erf_inv
 from ferrule.codegen.math_wide import LN2_HIGH, LN2_LOW, any_lane, limit, nearest, power_of_two
 
-# (eʳ - 1 - r) / r², |r| ≤ ln 2 / 2
-_EXP = (
-    *(0.5000000000000013, 0.16666666666666702, 0.04166666666650954, 0.008333333333305347, 0.0013888888948717449),
-    *(0.0001984126992119974, 2.4801488040050642e-05, 2.7557213064930805e-06, 2.763200242940308e-07),
-    2.5118840096960305e-08,
-)
 # (2 atanh(s)/s - 2 - ⅔ s²) / s⁴ as a polynomial of s², |s| ≤ 0.172
 _THIRDS, _THIRDS_LOW = 2 / 3, 3.700743415417188e-17
 _LOG = (
@@ -44,42 +39,9 @@ _ANGLE_LIMIT = 1e6
 _SMALLEST_NORMAL = 2.2250738585072014e-308
 
 
-def _exp_parts(x: Num) -> tuple[Num, Num]:
-    """(eʳ - 1, n) with x = n ln 2 + r, n as an i64."""
-    n, whole = nearest(x * wide.LOG2_E)
-    r = n.fma(-LN2_LOW, n.fma(-LN2_HIGH, x))
-    return (r * r).fma(r.poly(_EXP), r), whole
-
-
-def _exp_sum(x: Num) -> tuple[Num, Num, Num]:
-    """(a, b, n) with eˣ = (a + b) 2ⁿ, b below half an ulp of a, n as an i64; |x| up to 750."""
-    n, whole = nearest(x * wide.LOG2_E)
-    first = n.fma(-LN2_HIGH, x)
-    r = n.fma(-LN2_LOW, first)
-    return *_exp_near(r, n.fma(-LN2_LOW, first - r)), whole
-
-
-def _exp_near(r: Num, lost: Num) -> tuple[Num, Num]:
-    """e^(r + lost) as a sum of two parts, |r| ≤ ln 2 / 2."""
-    sum = r + 1.0
-    rest = (r * r).fma(r.poly(_EXP), (1.0 - sum) + r + lost)
-    value = sum + rest
-    return value, (sum - value) + rest
-
-
-def _scaled(value: Num, n: Num, edge: Num) -> Num:
-    """value · 2ⁿ; in the lanes of `edge`, which are rare, 2ⁿ itself may be infinite or denormal."""
-
-    def in_two_steps() -> list[V]:
-        half = (n.cast("trunc", "i32") >> 1).cast("sext", "i64")
-        return [(value * power_of_two(half) * power_of_two(n - half)).v]
-
-    return Num(value.b, value.b.branch(any_lane(edge), in_two_steps, lambda: [(value * power_of_two(n)).v])[0])
-
-
 def exp(x: Num) -> Num:
-    value, _, n = _exp_sum(limit(x, -746.0, 710.0))
-    return _scaled(value, n, ~(abs(x) < 708.0))
+    value, _, n = exp_sum(limit(x, -746.0, 710.0))
+    return scaled(value, n, ~(abs(x) < 708.0))
 
 
 def exp2(x: Num) -> Num:
@@ -87,12 +49,12 @@ def exp2(x: Num) -> Num:
     n, whole = nearest(small)
     r = small - n
     high = r * wide.LN2
-    value, _ = _exp_near(high, r.fma(wide.LN2, -high) + r * 2.3190468138462996e-17)
-    return _scaled(value, whole, ~(abs(x) < 1020.0))
+    value, _ = exp_near(high, r.fma(wide.LN2, -high) + r * 2.3190468138462996e-17)
+    return scaled(value, whole, ~(abs(x) < 1020.0))
 
 
 def expm1(x: Num) -> Num:
-    tail, n = _exp_parts(limit(x, -40.0, 710.0))
+    tail, n = exp_parts(limit(x, -40.0, 710.0))
     half = power_of_two(n - 1)
     return n.eq(0).where(tail, half.fma(tail, half - 0.5) * 2.0).copysign(x)
 
@@ -191,7 +153,7 @@ def atanh(x: Num) -> Num:
 def logistic(x: Num) -> Num:
     """1 / (1 + t) or t / (1 + t) with t = e^-|x| as a sum of two parts, and the division's remainder."""
     size = limit(-abs(x), -746.0, 0.0)
-    a, b, n = _exp_sum(size)
+    a, b, n = exp_sum(size)
     scale = power_of_two((size < -690.0).where(-1000, n))
     high, low = a * scale, b * scale
     d = high + 1.0
@@ -200,7 +162,7 @@ def logistic(x: Num) -> Num:
     inverse = 1.0 / d
     q = negative.where(a, 1.0) * inverse
     rest = (-q).fma(d, negative.where(a, 1.0)) + negative.where(b, 0.0) - q * low
-    return _scaled(rest.fma(inverse, q), negative.where(n, 0), ~(x > -708.0))
+    return scaled(rest.fma(inverse, q), negative.where(n, 0), ~(x > -708.0))
 
 
 def _sin_cos(x: Num) -> tuple[tuple[Num, Num], tuple[Num, Num], Num]:
@@ -302,7 +264,7 @@ FORMULAS: dict[str, Callable[..., Num]] = {
     "exponential_minus_one": expm1,
     "log": log,
     "log_plus_one": log1p,
-    **{f.__name__: f for f in (sinh, cosh, asinh, acosh, atanh, atan, atan2)},
+    **{f.__name__: f for f in (sinh, cosh, asinh, acosh, atanh, atan, atan2, erf, erfc)},
     "logistic": logistic,
     "tanh": tanh,
     "sine": sin,

@@ -1,0 +1,61 @@
+"""What exponentials of f64 lanes are made of.
+
+The coefficients are a minimax fit (Remez exchange in 60-digit arithmetic) with an error below 2⁻⁵⁷.
+"""
+
+from __future__ import annotations
+
+from ferrule.codegen import math_wide as wide
+from ferrule.codegen.lanes import Num
+from ferrule.codegen.llvm import V
+from ferrule.codegen.math_wide import LN2_HIGH, LN2_LOW, any_lane, nearest, power_of_two
+
+# (eʳ - 1 - r) / r², |r| ≤ ln 2 / 2
+_EXP = (
+    *(0.5000000000000013, 0.16666666666666702, 0.04166666666650954, 0.008333333333305347, 0.0013888888948717449),
+    *(0.0001984126992119974, 2.4801488040050642e-05, 2.7557213064930805e-06, 2.763200242940308e-07),
+    2.5118840096960305e-08,
+)
+
+
+def exp_parts(x: Num) -> tuple[Num, Num]:
+    """(eʳ - 1, n) with x = n ln 2 + r, n as an i64."""
+    n, whole = nearest(x * wide.LOG2_E)
+    r = n.fma(-LN2_LOW, n.fma(-LN2_HIGH, x))
+    return (r * r).fma(r.poly(_EXP), r), whole
+
+
+def exp_terms(x: Num, less: Num) -> tuple[Num, Num, Num]:
+    """(r, s, n) with e^(x - less) = (1 + r + s) 2ⁿ, s far below r; n as an i64, |x| up to 800."""
+    n, whole = nearest(x * wide.LOG2_E)
+    first = n.fma(-LN2_HIGH, x)
+    most = n.fma(-LN2_LOW, first)
+    r = most - less
+    lost = n.fma(-LN2_LOW, first - most) + ((most - r) - less)
+    return r, (r * r).fma(r.poly(_EXP), lost), whole
+
+
+def exp_sum(x: Num) -> tuple[Num, Num, Num]:
+    """(a, b, n) with eˣ = (a + b) 2ⁿ, b below half an ulp of a, n as an i64; |x| up to 750."""
+    n, whole = nearest(x * wide.LOG2_E)
+    first = n.fma(-LN2_HIGH, x)
+    r = n.fma(-LN2_LOW, first)
+    return *exp_near(r, n.fma(-LN2_LOW, first - r)), whole
+
+
+def exp_near(r: Num, lost: Num) -> tuple[Num, Num]:
+    """e^(r + lost) as a sum of two parts, |r| ≤ ln 2 / 2."""
+    sum = r + 1.0
+    rest = (r * r).fma(r.poly(_EXP), (1.0 - sum) + r + lost)
+    value = sum + rest
+    return value, (sum - value) + rest
+
+
+def scaled(value: Num, n: Num, edge: Num) -> Num:
+    """value · 2ⁿ; in the lanes of `edge`, which are rare, 2ⁿ itself may be infinite or denormal."""
+
+    def in_two_steps() -> list[V]:
+        half = (n.cast("trunc", "i32") >> 1).cast("sext", "i64")
+        return [(value * power_of_two(half) * power_of_two(n - half)).v]
+
+    return Num(value.b, value.b.branch(any_lane(edge), in_two_steps, lambda: [(value * power_of_two(n)).v])[0])
