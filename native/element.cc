@@ -242,6 +242,30 @@ __attribute__((target("avx2"))) void StoreBrain(uint16_t* to, int64_t count, con
   }
   for (; i < count; ++i) to[i] = FloatToBF16(from[i]);
 }
+// Sums as the low halves and low bytes of which they are results; GCC 12 takes them one by one.
+__attribute__((target("avx2"))) inline __m256i LowWords(const uint32_t* from, __m256i mask) {
+  const auto* x = reinterpret_cast<const __m256i*>(from);
+  return _mm256_packus_epi32(_mm256_and_si256(_mm256_loadu_si256(x), mask),
+                             _mm256_and_si256(_mm256_loadu_si256(x + 1), mask));
+}
+__attribute__((target("avx2"))) void StoreWords(uint16_t* to, int64_t count, const uint32_t* from) {
+  const __m256i mask = _mm256_set1_epi32(0xffff);
+  int64_t i = 0;
+  for (; i + 16 <= count; i += 16) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + i), _mm256_permute4x64_epi64(LowWords(from + i, mask), 0xd8));
+  }
+  for (; i < count; ++i) to[i] = static_cast<uint16_t>(from[i]);
+}
+__attribute__((target("avx2"))) void StoreBytes(uint8_t* to, int64_t count, const uint32_t* from) {
+  const __m256i mask = _mm256_set1_epi32(0xff), order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+  int64_t i = 0;
+  for (; i + 32 <= count; i += 32) {
+    const __m256i bytes = _mm256_packus_epi16(LowWords(from + i, mask), LowWords(from + i + 16, mask));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + i), _mm256_permutevar8x32_epi32(bytes, order));
+  }
+  for (; i < count; ++i) to[i] = static_cast<uint8_t>(from[i]);
+}
+bool HasPacks() { return HasBrainInstructions(); }
 #else
 constexpr bool HasHalfInstructions() { return false; }  // the compiler's own conversions are instructions
 inline void LoadHalf(const uint16_t*, int64_t, float*) {}
@@ -250,6 +274,9 @@ inline void StoreHalf(uint16_t*, int64_t, const float*) {}
 constexpr bool HasBrainInstructions() { return false; }
 inline void LoadBrain(const uint16_t*, int64_t, float*) {}
 inline void StoreBrain(uint16_t*, int64_t, const float*) {}
+constexpr bool HasPacks() { return false; }
+inline void StoreWords(uint16_t*, int64_t, const uint32_t*) {}
+inline void StoreBytes(uint8_t*, int64_t, const uint32_t*) {}
 #endif
 
 // Sign-extends the low bits of a byte: what the high bits of a stored i4 or i2 are is not specified.
@@ -361,6 +388,14 @@ void StoreElements(Element to, void* target, int64_t stride, int64_t count, cons
     }
     if (to == Element::kBF16 && stride == 1 && HasBrainInstructions()) {
       return StoreBrain(static_cast<uint16_t*>(target), count, from);
+    }
+  }
+  if constexpr (std::is_same_v<From, uint32_t>) {
+    if ((to == Element::kS16 || to == Element::kU16) && stride == 1 && HasPacks()) {
+      return StoreWords(static_cast<uint16_t*>(target), count, from);
+    }
+    if ((to == Element::kS8 || to == Element::kU8) && stride == 1 && HasPacks()) {
+      return StoreBytes(static_cast<uint8_t*>(target), count, from);
     }
   }
   switch (to) {

@@ -46,6 +46,8 @@ PRODUCTS = {
     "rows, rows": ("ik,jk->ij", (3, 4500), (4, 4500)),
     "columns, columns": ("ki,kj->ij", (4500, 4), (4500, 3)),
     "batch": ("bki,bk->bi", (3, 1100, 2), (3, 1100)),
+    "small batch": ("bij,bj->bi", (9, 17, 33), (9, 33)),
+    "small batch across": ("bij,bi->bj", (5, 31, 16), (5, 31)),
     "batch behind": ("kb,ikb->bi", (1100, 3), (2, 1100, 3)),
     "two sums": ("ijk,ikj->", (2, 40, 60), (2, 60, 40)),
 }

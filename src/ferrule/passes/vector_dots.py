@@ -110,6 +110,8 @@ def _gains(lhs: Value, rhs: Value, dims: DotDims) -> bool:
     if name in FAST:
         return (m * n * batch <= TINY and k >= LONG) or (1 < m * n <= TINY and k >= CROSSWISE and not along)
     if name in PACKED:
+        if batch > 1 and min(m, n) == 1 and name != "bf16":
+            return True  # the library makes vectors of each of a batch ready by itself
         return (m * n <= TINY and k >= DEEP) or (m * n <= FEW and k >= CROSSWISE and name != "bf16")
     if lhs.dtype.itemsize == 16 and m * n > 1 and not along:
         return False  # rows of complex<f64> that are not summed along themselves are as fast in the library
