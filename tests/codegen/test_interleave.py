@@ -77,24 +77,58 @@ def test_expressions() -> None:
     )
 
 
-def columns(count: int, rows: int) -> Block:
-    g = Graph(Tensor((count, rows), DTYPES["f32"]))
+@pytest.mark.parametrize("size", [64, 32, 16])
+@pytest.mark.parametrize("dtype", ["complex<f32>", "complex<f64>"])
+def test_complex_numbers(dtype: str, size: int) -> None:
+    """Both parts are vectors: joined, across, in rows of their own, and beside real results."""
+    if size > host().vector_bytes:
+        pytest.skip("no such vectors here")
+
+    def joined(count):  # type: ignore[no-untyped-def]
+        def build(g, *xs):  # type: ignore[no-untyped-def]
+            return g("concatenate", *(g("reshape", x, result=Tensor((131, 1), x.dtype)) for x in xs), dimension=1)
+
+        return case(f"joined {count}", [((131,), dtype)] * count, build)
+
+    def scaled(g, x, w):  # type: ignore[no-untyped-def]
+        return g("add", x, g("broadcast_in_dim", w, result=x.type, broadcast_dimensions=(1,)))
+
+    def parts(g, x):  # type: ignore[no-untyped-def]
+        y = last(g, x, (1, 0))
+        return g("negate", y), g("imag", y)
+
+    made = [joined(count) for count in (2, 3, 4, 7, 8)]
+    for rows, count in ((300, 2), (129, 3), (40, 3), (257, 4), (64, 7)):
+        made += [
+            case(f"across {count}", [((count, rows), dtype)], lambda g, x: last(g, x, (1, 0))),
+            case(f"rows {count}", [((rows, count), dtype), ((count,), dtype)], scaled),
+            case(f"flipped {count}", [((rows, count), dtype)], lambda g, x: g("reverse", x, dimensions=(0, 1))),
+            case(f"parts {count}", [((count, rows), dtype)], parts),
+        ]
+    check(made, replace(host(), vector_bytes=size))
+    check(made[:8], replace(host(), vector_bytes=size, cache_bytes=1024))
+
+
+def columns(count: int, rows: int, dtype: str = "f32") -> Block:
+    g = Graph(Tensor((count, rows), DTYPES[dtype]))
     return g.done(g("negate", g("transpose", g.args[0], permutation=(1, 0))))
 
 
-def test_rows_leave_as_whole_vectors() -> None:
-    text = emit_kernel(columns(3, 4096), "k", replace(host(), cache_bytes=1 << 30)).text
+@pytest.mark.parametrize("dtype", ["f32", "complex<f32>"])
+def test_rows_leave_as_whole_vectors(dtype: str) -> None:
+    text = emit_kernel(columns(3, 4096, dtype), "k", replace(host(), cache_bytes=1 << 30)).text
     assert "shufflevector" in text
     assert "masked" not in text  # no store or load with an address for each lane
 
 
 @pytest.mark.skipif(not host().triple.startswith("x86_64"), reason="stores past the cache are for x86")
-def test_past_the_cache() -> None:
-    block, small = columns(3, 4096), replace(host(), cache_bytes=4096)
+@pytest.mark.parametrize("dtype", ["f32", "complex<f32>", "complex<f64>"])
+def test_past_the_cache(dtype: str) -> None:
+    block, small = columns(3, 4096, dtype), replace(host(), cache_bytes=4096)
     kernel = emit_kernel(block, "k", small)
     assert ("!nontemporal" in kernel.text) == (small.vector_bytes == 64)  # where a store fills a line
-    x, memory = sample((3, 4096), "f32"), np.full(3 * 4096 + 64, 77, np.float32)
-    start = -memory.ctypes.data % 64 // 4
+    x, memory = sample((3, 4096), dtype), np.full(3 * 4096 + 64, 77, DTYPES[dtype].numpy)
+    start = -memory.ctypes.data % 64 // memory.itemsize
     Linked([kernel], small).run(kernel, [x, memory[start:]], 3)
     end = start + 3 * 4096
     np.testing.assert_array_equal(memory[start:end].reshape(4096, 3), evaluate(block, [x])[0])

@@ -12,7 +12,7 @@ from functools import partial
 from math import prod
 
 from ferrule.codegen import memory, streams
-from ferrule.codegen.emitter import Emitter, Family, Lanes
+from ferrule.codegen.emitter import Emitter, Family, Lanes, parts
 from ferrule.codegen.index import Component, Index
 from ferrule.codegen.lanes import bits_of
 from ferrule.codegen.llvm import V
@@ -23,9 +23,10 @@ from ferrule.codegen.tiles import CHEAP
 from ferrule.ir import Block, Value, tensor
 from ferrule.ops import OPS
 
-# The vectors of longer rows, and what they are mixed from, do not stay in registers.
+# The vectors of longer rows, and what they are mixed from, do not stay in registers. A complex number is in two.
 LONGEST = 15
-# Rows so short are better mixed than written one by one, even where nothing lies across them.
+# Rows so short are better mixed than written one by one, even where nothing lies across them; of complex numbers those
+# of one less: four fill a register.
 SHORT = 4
 # Operations per element up to which the places of a row are written out one by one, when each has an expression of its
 # own.
@@ -44,12 +45,15 @@ def lanes_along_rows(family: Family, block: Block, along: Sequence[tuple[Value, 
     if any(op.regions for op in block.ops):
         return 0
     types = [tensor(v).dtype for v in (*block.args, *(r for op in block.ops for r in op.results)) if v.shape]
-    if any(t.is_complex or (t.bits < 8 and t.kind != "bool") for t in types):
+    if any(t.bits < 8 and t.kind != "bool" for t in types):
+        return 0
+    mixed_parts = any(t.is_complex for t in types)
+    if mixed_parts and 2 * sizes[-1] > LONGEST:
         return 0
     width = family.machine.vector_bytes * 8 // max(8, *(bits_of(compute_type(t)) for t in types))
     if sizes[-2] < 2 * width:
         return 0
-    if sizes[-1] <= SHORT or joined:
+    if sizes[-1] <= SHORT - mixed_parts or joined:
         return width
     total = prod(sizes)
     across = [v for v, loop in along if loop == len(sizes) - 2 and 4 * tensor(v).size >= total]
@@ -100,11 +104,12 @@ def _loops(
             found = [compute(em, [*outer, first, number(k)]) for k in range(sizes[-1])]
         start = em.ix.flatten([*outer, first._replace(step=0), em.ix.number(0)], sizes)
         for i, (value, pointer) in enumerate(zip(block.results, outputs, strict=True)):
-            dtype = value.dtype
-            raw = [em.s.to_memory(dtype, lanes[i]) for lanes in found]
+            dtype, unit = value.dtype, 2 if value.dtype.is_complex else 1
+            raw = [p if unit == 2 else em.s.to_memory(dtype, p) for lanes in found for p in parts(lanes[i])]
+            past = min(family.stream, em.width * dtype.part.itemsize) if em.width > 1 else 0
             for j, part in enumerate(raw if em.width == 1 else mixed(family, raw, em.width)):
-                place = em.ix.add(start, j * em.width)._replace(step=0 if em.width == 1 else 1)
-                memory.store(em.ix, pointer, dtype, place, [part], None, family.stream if em.width > 1 else 0)
+                place = em.ix.add(em.ix.mul(start, unit), j * em.width)._replace(step=0 if em.width == 1 else 1)
+                memory.store(em.ix, pointer, dtype.part, place, [part], None, past)
 
     return in_pieces(family, sizes, width, begin, end, store, store)
 

@@ -26,6 +26,8 @@ _ERFC = (
     *(2.0728084653341347e-09, 4.0564900235046507e-10),
 )
 _ERFC_LOW = (5.723547481327785e-17, -2.7128270404020496e-17)
+
+
 def _far(size: Num) -> tuple[Num, Num]:
     """(v, n) with erfc(x) = v 2ⁿ, 0 ≤ x ≤ 28: e^-x² times a polynomial, with what x² and the quotients lose."""
     square = size * size

@@ -159,7 +159,7 @@ def _short_rows(op: Op) -> bool:
     shape, dtype = op.result.shape, op.result.dtype
     row = prod(shape[op.attrs["dimension"] :])
     many = op.result.type.size // max(1, row) >= PARTS_FROM // LONGEST  # type: ignore[union-attr]
-    return row <= LONGEST and many and not dtype.is_complex and (dtype.bits >= 8 or dtype.kind == "bool")
+    return row * (1 + dtype.is_complex) <= LONGEST and many and (dtype.bits >= 8 or dtype.kind == "bool")
 
 
 def _concatenate(out: Block, op: Op, operands: list[Value]) -> Sequence[Value] | None:
