@@ -32,6 +32,8 @@ class Figure:
     temporaries: int = 0  # bytes that the compiler plans for what lives within a call
     warm: float = 0.0  # first call of a new process with Ferrule's cache on disk
     warm_compile: float = 0.0
+    alone: float = 0.0  # PJRT_Client_Compile without a framework around it, with nothing on disk
+    warm_alone: float = 0.0  # the same in a new process with Ferrule's cache on disk
     error: float | None = None
     wrong: bool = False
     said: str = ""
@@ -212,22 +214,30 @@ def warm_calls(
     plan: Plan,
     say: Callable[..., None],
 ) -> None:
-    """The first call of a new process when an earlier one has left its programs on disk."""
-    environment = {"FERRULE_CACHE_DIR": str(cache), "FERRULE_CACHE": "1"}
-    for fill in (True, False):
-        engine = Engine("ferrule warm", log, environment)
-        for case in cases:
-            figure = figures.get(case.key, {}).get("ferrule")
-            if figure is None or figure.said:
-                continue
-            try:
-                found = engine.ask(plan.limit, "prepare", case.key)
-                engine.ask(plan.limit, "drop")
-                if not fill:
-                    figure.warm, figure.warm_compile = found["first"], found["compile"]
-            except (Failed, NotThere) as error:
-                say(f"{case.key}: with a cache on disk: {error}")
-        engine.stop()
-        if fill and not any(cache.rglob("*")):
-            say("Ferrule has no cache on disk: no warm figures")
-            return
+    """The first call of a new process when an earlier one has left its programs on disk, and the plugin's part of it."""
+    for name in ("ferrule warm", "ferrule alone"):
+        folder = cache / name.replace(" ", "_")
+        environment = {"FERRULE_CACHE_DIR": str(folder), "FERRULE_CACHE": "1"}
+        for fill in (True, False):
+            engine = Engine(name, log, environment)
+            for case in cases:
+                figure = figures.get(case.key, {}).get("ferrule")
+                if figure is None or figure.said:
+                    continue
+                try:
+                    found = engine.ask(plan.limit, "prepare", case.key)
+                    engine.ask(plan.limit, "drop")
+                except (Failed, NotThere) as error:
+                    say(f"{case.key}: {name}: {error}")
+                    continue
+                if name == "ferrule warm":
+                    if not fill:
+                        figure.warm, figure.warm_compile = found["first"], found["compile"]
+                elif fill:
+                    figure.alone = found["compile"]
+                else:
+                    figure.warm_alone = found["compile"]
+            engine.stop()
+            if fill and not any(folder.rglob("*")):
+                say("Ferrule has no cache on disk: no warm figures")
+                return
