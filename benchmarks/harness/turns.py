@@ -214,7 +214,7 @@ def warm_calls(
     plan: Plan,
     say: Callable[..., None],
 ) -> None:
-    """The first call of a new process when an earlier one has left its programs on disk, and the plugin's part of it."""
+    """The first call of a new process that finds its programs on disk, and the plugin's part of it."""
     for name in ("ferrule warm", "ferrule alone"):
         folder = cache / name.replace(" ", "_")
         environment = {"FERRULE_CACHE_DIR": str(folder), "FERRULE_CACHE": "1"}

@@ -107,3 +107,56 @@ def test_wider_results(device):
     want = h.astype(np.float64) @ g.astype(np.float64)
     assert b.dtype == np.float32 and abs(float(b) - want) < 1e-3
     assert c.dtype == np.float32 and abs(float(c) - want) < 2.0
+
+
+def grouped(x, w, s):
+    return x @ (w.reshape(16, -1, w.shape[1]).astype(x.dtype) * s).reshape(w.shape)
+
+
+def packed(x, w, s):
+    low, high = (w & 15).astype(x.dtype) - 8, (w >> 4).astype(x.dtype) - 8
+    return x @ (jnp.stack([low, high], 1).reshape(-1, w.shape[1]) * s)
+
+
+# Weights in few bits: a scale for each group of rows, a row of the transposed matrix, a column; two in a byte; others'.
+COMPUTED = {
+    "groups": (grouped, "int8", (640, 130), (16, 1, 130)),
+    "groups of 4 bits": (grouped, "int4", (640, 130), (16, 1, 130)),
+    "rows, transposed": (lambda x, w, s: x @ (w.astype(x.dtype) * s[:, None]).T, "int8", (130, 640), (130,)),
+    "columns": (lambda x, w, s: x @ (w.astype(x.dtype) * s), "int8", (640, 130), (130,)),
+    "two in a byte": (packed, "uint8", (320, 130), (130,)),
+    "8-bit floats": (lambda x, w, s: (x @ w.astype(x.dtype)) * s, "float8_e4m3fn", (640, 130), (130,)),
+    "matrix first": (lambda x, w, s: (w.astype(x.dtype) * s[:, None]) @ x[0], "int8", (130, 640), (130,)),
+}
+
+
+@pytest.mark.parametrize("kind", ["float32", "bfloat16", "float16", "float64"])
+@pytest.mark.parametrize("weights", COMPUTED)
+def test_matrices_that_are_computed(device, weights, kind):
+    f, stored, shape, scales = COMPUTED[weights]
+    rng = np.random.default_rng(3)
+    dtype = jnp.dtype(stored)
+    if dtype.kind == "u":
+        w = rng.integers(0, 256, shape).astype(dtype)
+    else:
+        w = rng.integers(-7, 8, shape).astype(np.float32).astype(dtype)
+    with jax.enable_x64(True):
+        x = jnp.asarray(rng.normal(size=(1, 640)), kind)
+        s = jnp.asarray(rng.uniform(0.5, 1, size=scales), kind)
+        got = np.asarray(jax.jit(f)(*jax.device_put((x, w, s), device))).astype(np.float64)
+        wide = [np.asarray(v).astype(np.float64) for v in (x, s)]
+        want = np.asarray(jax.jit(f)(*jax.device_put((wide[0], w, wide[1]), jax.devices("cpu")[0])))
+    error = {"float32": 2e-6, "bfloat16": 1e-2, "float16": 2e-3, "float64": 1e-13}[kind]
+    assert got.shape == want.shape
+    np.testing.assert_allclose(got, want, rtol=0, atol=error * abs(want).max())
+
+
+def test_a_computed_matrix_is_not_stored():
+    """Neither the scaled weights nor a product in the library: 4 MB of them would be the program's memory."""
+    f = jax.jit(grouped)
+    shapes = (jnp.zeros((1, 1024)), jnp.zeros((1024, 1024), jnp.int8), jnp.zeros((16, 1, 1024)))
+    program = f.lower(*jax.device_put(shapes, jax.devices("ferrule")[0])).compile()
+    assert program.memory_analysis().temp_size_in_bytes < 1 << 16
+    many = jnp.zeros((64, 1024)), *shapes[1:]  # read by many rows, they are
+    program = f.lower(*jax.device_put(many, jax.devices("ferrule")[0])).compile()
+    assert program.memory_analysis().temp_size_in_bytes >= 4 << 20

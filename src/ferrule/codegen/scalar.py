@@ -15,7 +15,7 @@ from ferrule.codegen import complexes, formats, integers
 from ferrule.codegen.lanes import Num, constant
 from ferrule.codegen.llvm import Builder, V, vector
 from ferrule.errors import Internal
-from ferrule.ir.types import DType
+from ferrule.ir.types import DType, holds
 
 Pair = tuple[V, V]
 Lane = V | Pair
@@ -457,9 +457,11 @@ class Scalars:
         if target.kind == "bool":
             return x.ne(0).v
         if target.is_float:
+            exact = target.bits == 16 and holds(target, source)  # narrow floats are computed with as f32
             if source.is_float:
-                return self._resize(target, a)
-            return self.round(target, integers.to_float(source, target, x).v)
+                return a if exact else self._resize(target, a)
+            value = integers.to_float(source, target, x).v
+            return value if exact else self.round(target, value)
         if source.is_float:
             return integers.from_float(target, x).v
         return integers.resize(source, target, x).v

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from math import prod
 
 import ml_dtypes
@@ -88,6 +88,24 @@ DTYPES: dict[str, DType] = {
 }
 BY_NUMPY: dict[np.dtype, DType] = {d.numpy: d for d in DTYPES.values()}
 BY_PJRT: dict[int, DType] = {d.pjrt: d for d in DTYPES.values()}
+
+
+@cache
+def holds(wide: DType, narrow: DType) -> bool:
+    """Does `wide`, an integer type or a float of at least 16 bits, have every value of `narrow`?"""
+    if wide.is_int:
+        if narrow.kind == "bool":
+            return True
+        signs = wide.kind == narrow.kind or (wide.kind == "int" and wide.bits > narrow.bits)
+        return narrow.is_int and signs and wide.bits >= narrow.bits
+    if not wide.is_float or wide.bits < 16:
+        return False
+    about = ml_dtypes.finfo(wide.numpy)
+    if narrow.is_float:
+        inner = ml_dtypes.finfo(narrow.numpy)
+        least, most = float(inner.smallest_subnormal), float(inner.max)
+        return inner.nmant <= about.nmant and float(about.smallest_subnormal) <= least and most <= float(about.max)
+    return narrow.kind == "bool" or (narrow.is_int and narrow.bits - (narrow.kind == "int") <= about.nmant + 1)
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from ferrule.passes.ragged import ragged_dot
 from ferrule.passes.slices import cut
 from ferrule.passes.small_dots import small_dot
 from ferrule.passes.small_lu import never_refused, small_lu
-from ferrule.passes.vector_dots import vector_dot
+from ferrule.passes.vector_dots import STORED, vector_dot
 from ferrule.stablehlo.tables import TypedFloat, TypedInt
 from ferrule.targets.gpu import Gpu
 from ferrule.targets.machine import Machine
@@ -151,7 +151,6 @@ def _dot(out: Block, op: Op, operands: list[Value]) -> Sequence[Value]:
 # So many vectors meet a matrix where it lies in memory, narrow as it is (native/gemm_vectors.cc); of smaller ones the
 # converted form stays in a cache.
 VECTORS, LARGE = 8, 1 << 18
-STORED = {"i8": ("f32", "bf16", "f16"), "ui8": ("f32", "bf16", "f16"), "bf16": ("f32",)}  # what holds each exactly
 
 
 def _as_stored(out: Block, op: Op, operands: list[Value]) -> list[Value] | None:

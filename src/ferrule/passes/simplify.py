@@ -14,7 +14,7 @@ import numpy as np
 
 from ferrule.ir import Block, DotDims, Op, Tensor, Value, is_plain_reduction, rewrite
 from ferrule.ops import OPS
-from ferrule.passes import joined_windows, narrow_sums, powers, slices
+from ferrule.passes import conversions, joined_windows, narrow_sums, powers, slices
 
 # Folding evaluates ops with NumPy; larger results are cheaper to compute than to carry as constants.
 FOLD_ELEMENTS = 1024
@@ -360,7 +360,7 @@ def _same_type(out: Block, op: Op, operands: list[Value]) -> Value | None:
     if op.name == "slice":
         return slices.of_slice(out, op, source)
     if op.name == "convert":
-        return narrow_sums.of_convert(out, op, source)
+        return conversions.of_convert(out, op, source) or narrow_sums.of_convert(out, op, source)
     inner = source.op
     if op.name == "reshape" and inner is not None and inner.name == "reshape":
         return out.add("reshape", inner.operands, [op.result.type], {}, (), op.loc).result

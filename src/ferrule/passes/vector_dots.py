@@ -1,7 +1,11 @@
-"""Products that leave few results, such as the dot product of two vectors, as reductions of elementwise products.
+"""Products that leave few results, such as the dot product of two vectors, as reductions of elementwise products; and
+those of a vector and a matrix that is computed just for it.
 
 A library's tiles want many rows and columns: one complex dot product of a million terms took it 15 ms on one thread,
 and a reduction, in vectors and by all threads, 0.2. Operands of any type are converted where they are read.
+
+Weights that are stored in few bits, with scales for groups of them, are such a matrix: a library wants it in memory,
+as wide as what it multiplies, and each of its elements is read once. Part of the sum, it is never there.
 """
 
 from __future__ import annotations
@@ -14,15 +18,21 @@ import numpy as np
 from ferrule.codegen.small_products import free_dims, joined
 from ferrule.ir import Block, DotDims, Op, Tensor, Value, tensor
 from ferrule.ir.types import DType, f32, i32, ui32
-from ferrule.passes.few_terms import CHEAP, cost
+from ferrule.ops import OPS
+from ferrule.passes.few_terms import CHEAP, VIEWS, cost
 
 # Types that the library multiplies as they are, and those that it converts while it packs them. In all others a product
 # with a vector is better off here, too.
 FAST = frozenset("f32 f64 i32 ui32 i64 ui64".split())
 PACKED = frozenset("bf16 i8 ui8 i16".split())
+# Types of a matrix that few vectors meet, and what holds each exactly: the library converts it where it lies.
+STORED = {"i8": ("f32", "bf16", "f16"), "ui8": ("f32", "bf16", "f16"), "bf16": ("f32",)}
 # Results of one product, and terms of one sum, by measurements: of any type where the sums are LONG enough for several
 # threads or the operands lie crosswise, of packed ones, and of others.
 FEW, TINY, LONG, CROSSWISE, DEEP = 16, 4, 1 << 17, 4096, 1024
+# Of a matrix that is computed: elements from which it matters, and operations for each of them up to which computing is
+# cheaper than reading.
+LARGE, SIMPLE = 1 << 14, 12.0
 
 
 def vector_dot(out: Block, op: Op, operands: list[Value]) -> Value | None:
@@ -33,7 +43,10 @@ def vector_dot(out: Block, op: Op, operands: list[Value]) -> Value | None:
     else:
         dims = op.attrs["dot_dimension_numbers"]
     kind = _sum_type(op.result.dtype, lhs.dtype)
-    if kind is None or lhs.dtype != rhs.dtype or 0 in (*lhs.shape, *rhs.shape) or not _gains(lhs, rhs, dims):
+    if kind is None or lhs.dtype != rhs.dtype or 0 in (*lhs.shape, *rhs.shape):
+        return None
+    made = _made_for_it(lhs, rhs, dims)  # its number
+    if made is None and not _gains(lhs, rhs, dims):
         return None
     rows, columns = _free(lhs, dims, 0), _free(rhs, dims, 1)
     batch, results = len(dims.lhs_batching_dimensions), len(op.result.shape)
@@ -44,13 +57,23 @@ def vector_dot(out: Block, op: Op, operands: list[Value]) -> Value | None:
     right = dict(zip(dims.rhs_batching_dimensions, range(batch), strict=True))
     right |= dict(zip(columns, range(batch + len(rows), results), strict=True))
     right |= dict(zip(dims.rhs_contracting_dimensions, depth, strict=True))
+    again = prod(rhs.shape[d] for d in columns), prod(lhs.shape[d] for d in rows)
+    lhs, left = _as_it_lies(lhs, left)
+    rhs, right = _as_it_lies(rhs, right)
     order = _order(left, right) if tensor(lhs).size >= tensor(rhs).size else _order(right, left)
     sizes = {left[d]: lhs.shape[d] for d in left} | {right[d]: rhs.shape[d] for d in right}
     shape = [sizes[i] for i in order]
-    again = prod(rhs.shape[d] for d in columns), prod(lhs.shape[d] for d in rows)
     sides = [
-        _spread(out, op, value, {d: order.index(i) for d, i in places.items()}, shape, kind, read_again=times > 1)
-        for value, places, times in ((lhs, left, again[0]), (rhs, right, again[1]))
+        _spread(
+            out,
+            op,
+            value,
+            {d: order.index(i) for d, i in places.items()},
+            shape,
+            kind,
+            read_again=times > 1 and side != made,
+        )
+        for side, (value, places, times) in enumerate(((lhs, left, again[0]), (rhs, right, again[1])))
     ]
     logical = kind.kind == "bool"
     terms = out.add("and" if logical else "multiply", sides, Tensor(tuple(shape), kind), {}, (), op.loc).result
@@ -67,6 +90,14 @@ def vector_dot(out: Block, op: Op, operands: list[Value]) -> Value | None:
         back = {"permutation": tuple(kept.index(i) for i in range(results))}
         total = out.add("transpose", [total], Tensor(op.result.shape, kind), back, (), op.loc).result
     return total if kind == op.result.dtype else out.add("convert", [total], op.result.type, {}, (), op.loc).result
+
+
+def _as_it_lies(value: Value, places: dict[int, int]) -> tuple[Value, dict[int, int]]:
+    """An operand before it was transposed, and the places of its dimensions."""
+    while (op := value.op) is not None and op.name == "transpose":
+        places = {d: places[i] for i, d in enumerate(op.attrs["permutation"])}
+        value = op.operands[0]
+    return value, places
 
 
 def _order(large: dict[int, int], small: dict[int, int]) -> list[int]:
@@ -116,6 +147,42 @@ def _gains(lhs: Value, rhs: Value, dims: DotDims) -> bool:
     if lhs.dtype.itemsize == 16 and m * n > 1 and not along:
         return False  # rows of complex<f64> that are not summed along themselves are as fast in the library
     return min(m, n) == 1 or (m * n <= FEW and k >= DEEP)
+
+
+def _made_for_it(lhs: Value, rhs: Value, dims: DotDims) -> int | None:
+    """Which operand, if any, is a matrix that is better computed where it is read, each element once: of no more bytes
+    than it has itself."""
+    for side, other in ((0, 1), (1, 0)):
+        value, vector = (lhs, rhs)[side], (lhs, rhs)[other]
+        if tensor(value).size < LARGE or any(vector.shape[d] != 1 for d in _free(vector, dims, other)):
+            continue
+        operations, sources = _made_of(value)
+        size = tensor(value).size * value.dtype.itemsize
+        if 0.0 < operations <= SIMPLE and sum(tensor(v).size * v.dtype.itemsize for v in sources) <= size:
+            return side
+    return None
+
+
+def _stored(op: Op) -> bool:
+    """Is it a conversion that the library does while it reads?"""
+    return op.name == "convert" and op.result.dtype.name in STORED.get(op.operands[0].dtype.name, ())
+
+
+def _made_of(value: Value) -> tuple[float, list[Value]]:
+    """Operations for each element of what is computed, and the values in memory that it is computed from. No
+    operations: it is one of them, perhaps in another type or shape."""
+    operations, seen, sources, stack = 0.0, {value}, [], [value]
+    while stack and operations <= SIMPLE:
+        here = stack.pop()
+        op = here.op
+        view = op is not None and op.name in VIEWS and op.name != "constant"
+        if op is None or not (view or (op.name in OPS and OPS[op.name].elementwise)):
+            sources.append(here)
+            continue
+        operations += 0.0 if view or _stored(op) else max(1.0, OPS[op.name].flops)
+        stack += [v for v in op.operands if v not in seen]
+        seen.update(op.operands)
+    return operations, sources
 
 
 def _spread(
