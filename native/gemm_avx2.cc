@@ -17,7 +17,7 @@ const GemmKernels kAvx2Gemm = {
     avx2::Real<uint64_t, 4, 2>(),
     avx2::Complex<float, 3, 2>(),
     avx2::Complex<double, 3, 2>(),
-    avx2::Bf16Packs<6, 2>(),
+    avx2::PacksOfStored<6, 2>(),
     avx2::Pairs<6, 2>(),
     avx2::Vectors<avx2::Bf16Terms>(),
     avx2::Vectors<avx2::IntegerTerms<int8_t>>(),

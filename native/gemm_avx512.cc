@@ -17,7 +17,7 @@ const GemmKernels kAvx512Gemm = {
     avx512::Real<uint64_t, 12, 2>(),
     avx512::Complex<float, 6, 2>(),
     avx512::Complex<double, 6, 2>(),
-    avx512::Bf16Packs<12, 2>(),
+    avx512::PacksOfStored<12, 2>(),
     {},
     avx512::Vectors<avx512::Bf16Terms>(),
     avx512::Vectors<avx512::IntegerTerms<int8_t>>(),

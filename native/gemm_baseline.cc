@@ -20,7 +20,7 @@ const GemmKernels kBaselineGemm = {
     baseline::Real<uint64_t, kTileRows, 2>(),
     baseline::Complex<float, kTileRows / 2, 2>(),
     baseline::Complex<double, kTileRows / 2, 2>(),
-    baseline::Bf16Packs<kTileRows, 2>(),
+    baseline::PacksOfStored<kTileRows, 2>(),
     {},
     baseline::Vectors<baseline::Bf16Terms>(),
     baseline::Vectors<baseline::IntegerTerms<int8_t>>(),

@@ -52,6 +52,11 @@ inline int PairTypeOf(Element e) {
   return e == Element::kS8 ? kPairS8 : e == Element::kU8 ? kPairU8 : e == Element::kS16 ? kPairS16 : -1;
 }
 
+// Where FloatPacks has the packs of a type; -1 where it has none.
+inline int StoredTypeOf(Element e) {
+  return e == Element::kBF16 ? kStoredBf16 : e == Element::kS8 ? kStoredS8 : e == Element::kU8 ? kStoredU8 : -1;
+}
+
 // Whether sums in T are formed of pairs of 16-bit integers.
 template <class T>
 bool TakesPairs(const GemmShape& s) {
@@ -347,7 +352,7 @@ class Blocked {
       }
     }
     if constexpr (std::is_same_v<T, float> || std::is_same_v<T, uint32_t>) {
-      if (pairs_ || (std::is_same_v<T, float> && type == Element::kBF16)) {
+      if (pairs_ || (std::is_same_v<T, float> && StoredTypeOf(type) >= 0)) {
         PackNarrow<kLeft>(x, type, x_w, x_k, count, depth, panels);
         return;
       }
@@ -402,7 +407,7 @@ class Blocked {
       if constexpr (std::is_same_v<T, uint32_t>)
         return ChosenKernels().pairs.packs[PairTypeOf(type)];
       else
-        return ChosenKernels().bf16_packs;
+        return ChosenKernels().stored.packs[StoredTypeOf(type)];
     }();
     auto pack = kLeft ? packs.rows : packs.columns;
     for (int64_t w = 0; w < count; w += width) {

@@ -17,6 +17,19 @@ struct FromBf16 {
   }
 };
 
+// Integers that f32 holds.
+template <class S>
+struct FromInteger {
+  using Stored = S;
+  using To = float;
+  static constexpr int kElements = 1;
+  static float Get(const S* x, int64_t) { return static_cast<float>(*x); }
+  static float Last(const S* x) { return Get(x, 0); }
+  static void Row(const S* x, int64_t count, float* to) {
+    for (int64_t i = 0; i < count; ++i) to[i] = Get(x + i, 1);
+  }
+};
+
 // Two integers that are added up together, as 16 bits each.
 template <class S>
 struct FromPair {
@@ -70,9 +83,15 @@ void PackFrom(const void* from, int64_t x_w, int64_t x_k, int64_t width, int64_t
   for (int64_t w = 0; w < W; ++w) panel[whole * W + w] = w < width ? F::Last(row + w * x_w) : To(0);
 }
 
+template <class F, int MR, int NV>
+constexpr NarrowPacks<float> StoredPacks() {
+  return {&PackFrom<F, MR>, &PackFrom<F, NV * kBytes / 4>};
+}
+
 template <int MR, int NV>
-constexpr NarrowPacks<float> Bf16Packs() {
-  return {&PackFrom<FromBf16, MR>, &PackFrom<FromBf16, NV * kBytes / 4>};
+constexpr FloatPacks PacksOfStored() {
+  return {{StoredPacks<FromBf16, MR, NV>(), StoredPacks<FromInteger<int8_t>, MR, NV>(),
+           StoredPacks<FromInteger<uint8_t>, MR, NV>()}};
 }
 
 template <class S, int MR, int NV>

@@ -48,6 +48,12 @@ struct NarrowPacks {
   void (*columns)(const void*, int64_t, int64_t, int64_t, int64_t, T*);
 };
 
+// Of types whose values f32 has.
+enum StoredType { kStoredBf16, kStoredS8, kStoredU8 };
+struct FloatPacks {
+  NarrowPacks<float> packs[3];
+};
+
 // Products of integers of up to 16 bits: an element of a panel is a pair of them, adjacent along k, and a step of a
 // tile multiplies both and adds both products. That is exact: a sum of two products of 16 bits fits 32, but for one
 // value that wraps as the result does.
@@ -82,7 +88,7 @@ struct GemmKernels {
   MicroKernels<uint64_t> u64;
   ComplexMicroKernels<float> c64;
   ComplexMicroKernels<double> c128;
-  NarrowPacks<float> bf16_packs;
+  FloatPacks stored;
   PairKernels pairs;
   VectorKernels<float> bf16_vectors, s8_vectors, u8_vectors;
   VectorKernels<uint32_t> pair_vectors[3];

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
@@ -88,3 +92,28 @@ def test_the_weights_are_not_written_out():
     """The temporary memory has no room for the converted matrix."""
     compiled = jax.jit(lambda x, w: x @ w.astype(x.dtype)).lower(rows(np.float32, 1, K), weights(BF16, K, N)).compile()
     assert compiled.memory_analysis().temp_size_in_bytes < K * N
+
+
+@pytest.mark.parametrize("isa", ["", "avx2", "baseline"])
+def test_some_rows(isa):
+    """Converted while they are packed, by each of the instruction sets, in loops that compute them and after others."""
+    code = """
+import jax, jax.numpy as jnp, ml_dtypes, numpy as np
+x, scales = np.random.default_rng(0).normal(size=(2, 30, 1027)).astype(np.float32)
+with jax.default_device(jax.devices("ferrule")[0]):
+    for dtype in (ml_dtypes.bfloat16, np.int8, np.uint8):
+        w = np.random.default_rng(1).uniform(0, 100, (1027, 1030)).astype(dtype)
+        wide = w.astype(np.float64)
+        def step(h, w):
+            return jax.lax.fori_loop(0, 2, lambda i, h: (h @ w.astype(h.dtype))[:, :1027] / 1e4, h)
+        for f, g in (
+            (lambda x, w: x @ w.astype(x.dtype), lambda x, w: x @ w),
+            (lambda x, w: jnp.tanh((w.T.astype(x.dtype) @ x.T).T / 1e3), lambda x, w: np.tanh(x @ w / 1e3)),
+            (step, lambda x, w: (x @ w[:, :1027]) @ w[:, :1027] / 1e8),
+        ):
+            got, want = np.asarray(jax.jit(f)(x, w)), g(x.astype(np.float64), wide)
+            assert abs(got - want).max() < 1e-5 * abs(want).max(), (dtype, abs(got - want).max())
+"""
+    environment = {**os.environ, "FERRULE_ISA": isa} if isa else dict(os.environ)
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]

@@ -25,7 +25,7 @@ from ferrule.passes.ragged import ragged_dot
 from ferrule.passes.slices import cut
 from ferrule.passes.small_dots import small_dot
 from ferrule.passes.small_lu import never_refused, small_lu
-from ferrule.passes.vector_dots import STORED, vector_dot
+from ferrule.passes.vector_dots import STORED, made_here, vector_dot
 from ferrule.stablehlo.tables import TypedFloat, TypedInt
 from ferrule.targets.gpu import Gpu
 from ferrule.targets.machine import Machine
@@ -149,8 +149,10 @@ def _dot(out: Block, op: Op, operands: list[Value]) -> Sequence[Value]:
 
 
 # So many vectors meet a matrix where it lies in memory, narrow as it is (native/gemm_vectors.cc); of smaller ones the
-# converted form stays in a cache.
+# converted form stays in a cache. For so many in f32 it is converted while it is packed, unless that can be done once,
+# before a loop; more are as fast either way.
 VECTORS, LARGE = 8, 1 << 18
+PACKED, LARGER = range(24, 513), 1 << 20
 
 
 def _as_stored(out: Block, op: Op, operands: list[Value]) -> list[Value] | None:
@@ -164,8 +166,12 @@ def _as_stored(out: Block, op: Op, operands: list[Value]) -> list[Value] | None:
     depth = max(1, _product(lhs.shape, joined))
 
     def stored(matrix: Value, vectors: Value) -> Value:
-        few = tensor(vectors).size <= VECTORS * depth and tensor(matrix).size >= LARGE
-        return (_unconverted(out, matrix) or matrix) if few else matrix
+        count, size = tensor(vectors).size // depth, tensor(matrix).size
+        few = count <= VECTORS and size >= LARGE
+        some = count in PACKED and size >= LARGER and vectors.dtype == t.f32
+        if not few and not (some and made_here(out, matrix)):
+            return matrix
+        return _unconverted(out, matrix) or matrix
 
     if tensor(lhs).size < tensor(rhs).size:
         return [lhs, stored(rhs, lhs)]

@@ -20,6 +20,7 @@ from ferrule.ir import Block, DotDims, Op, Tensor, Value, tensor
 from ferrule.ir.types import DType, f32, i32, ui32
 from ferrule.ops import OPS
 from ferrule.passes.few_terms import CHEAP, VIEWS, cost
+from ferrule.passes.simplify import splat
 
 # Types that the library multiplies as they are, and those that it converts while it packs them. In all others a product
 # with a vector is better off here, too.
@@ -33,6 +34,8 @@ FEW, TINY, LONG, CROSSWISE, DEEP = 16, 4, 1 << 17, 4096, 1024
 # Of a matrix that is computed: elements from which it matters, and operations for each of them up to which computing is
 # cheaper than reading.
 LARGE, SIMPLE = 1 << 14, 12.0
+# Bytes from which one does not stay in a cache from one iteration of a loop to the next.
+STAYS = 1 << 22
 
 
 def vector_dot(out: Block, op: Op, operands: list[Value]) -> Value | None:
@@ -45,7 +48,7 @@ def vector_dot(out: Block, op: Op, operands: list[Value]) -> Value | None:
     kind = _sum_type(op.result.dtype, lhs.dtype)
     if kind is None or lhs.dtype != rhs.dtype or 0 in (*lhs.shape, *rhs.shape):
         return None
-    made = _made_for_it(lhs, rhs, dims)  # its number
+    made = _made_for_it(out, lhs, rhs, dims)  # its number
     if made is None and not _gains(lhs, rhs, dims):
         return None
     rows, columns = _free(lhs, dims, 0), _free(rhs, dims, 1)
@@ -149,7 +152,12 @@ def _gains(lhs: Value, rhs: Value, dims: DotDims) -> bool:
     return min(m, n) == 1 or (m * n <= FEW and k >= DEEP)
 
 
-def _made_for_it(lhs: Value, rhs: Value, dims: DotDims) -> int | None:
+def made_here(out: Block, value: Value) -> bool:
+    """Is it computed in this block, not before a loop whose body the block is?"""
+    return value.op is not None and any(op is value.op for op in reversed(out.ops))
+
+
+def _made_for_it(out: Block, lhs: Value, rhs: Value, dims: DotDims) -> int | None:
     """Which operand, if any, is a matrix that is better computed where it is read, each element once: of no more bytes
     than it has itself."""
     for side, other in ((0, 1), (1, 0)):
@@ -158,7 +166,10 @@ def _made_for_it(lhs: Value, rhs: Value, dims: DotDims) -> int | None:
             continue
         operations, sources = _made_of(value)
         size = tensor(value).size * value.dtype.itemsize
-        if 0.0 < operations <= SIMPLE and sum(tensor(v).size * v.dtype.itemsize for v in sources) <= size:
+        if not 0.0 < operations <= SIMPLE or sum(tensor(v).size * v.dtype.itemsize for v in sources) > size:
+            continue
+        # Computed once, before a loop, a matrix that stays in a cache is the faster one.
+        if size >= STAYS or made_here(out, value):
             return side
     return None
 
@@ -177,7 +188,7 @@ def _made_of(value: Value) -> tuple[float, list[Value]]:
         op = here.op
         view = op is not None and op.name in VIEWS and op.name != "constant"
         if op is None or not (view or (op.name in OPS and OPS[op.name].elementwise)):
-            sources.append(here)
+            sources += [here] if splat(here) is None else []
             continue
         operations += 0.0 if view or _stored(op) else max(1.0, OPS[op.name].flops)
         stack += [v for v in op.operands if v not in seen]
