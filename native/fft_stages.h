@@ -82,7 +82,7 @@ FERRULE_ALWAYS void Twiddle(V* re, V* im, const R* w) {
 // One vector's part of a stage: points `step` apart, results `span`.
 template <int kBytes, int kRadix, class R>
 FERRULE_ALWAYS void Butterflies(const R* ar, const R* ai, int64_t step, R* br, R* bi, int64_t span, const R* w) {
-  typename Wide<R, kBytes>::V re[kRadix], im[kRadix];
+  alignas(64) typename Wide<R, kBytes>::V re[kRadix], im[kRadix];
   for (int r = 0; r < kRadix; ++r) re[r] = At<kBytes>(ar + r * step), im[r] = At<kBytes>(ai + r * step);
   Points<R, kRadix>(re, im);
   Twiddle<kRadix>(re, im, w);
@@ -96,7 +96,7 @@ FERRULE_ALWAYS void TwoEach(const R* xr, const R* xi, R* yr, R* yi, int64_t step
   typedef typename Wide<R, 64>::V V;
   typedef typename Wide<R, 64>::H H;
   constexpr int64_t kSpan = kWidth<R>;
-  V re[kRadix], im[kRadix];
+  alignas(64) V re[kRadix], im[kRadix];
   for (int r = 0; r < kRadix; ++r) re[r] = At<64>(xr + r * step), im[r] = At<64>(xi + r * step);
   Points<R, kRadix>(re, im);
   const auto store = [&](R* y, const V& v) {
@@ -172,7 +172,7 @@ FERRULE_ALWAYS void FirstOfVectors(const R* x, R* yr, R* yi, int64_t rest, const
   constexpr int64_t kW = kBytes / sizeof(R);
   for (int64_t j = 0; j < rest; j += kW) {
     if (j + kW > rest) j = rest - kW;  // some once more in place of some alone
-    V re[kRadix], im[kRadix];
+    alignas(64) V re[kRadix], im[kRadix];
     for (int r = 0; r < kRadix; ++r) LoadParts<kInverse>(x + 2 * (j + r * rest), re[r], im[r]);
     Points<R, kRadix>(re, im);
     for (int r = 1; r < kRadix; ++r) {
@@ -213,7 +213,7 @@ void First(const R* __restrict x, R* __restrict yr, R* __restrict yi, int64_t re
 // A vector's part of Last.
 template <int kBytes, int kRadix, bool kInverse, class R>
 FERRULE_ALWAYS void LastOfVectors(const R* xr, const R* xi, R* y, int64_t span, R scale) {
-  typename Wide<R, kBytes>::V re[kRadix], im[kRadix];
+  alignas(64) typename Wide<R, kBytes>::V re[kRadix], im[kRadix];
   for (int r = 0; r < kRadix; ++r) re[r] = At<kBytes>(xr + r * span), im[r] = At<kBytes>(xi + r * span);
   Points<R, kRadix>(re, im);
   for (int r = 0; r < kRadix; ++r) {
@@ -253,7 +253,7 @@ void FirstOfLines(const R* __restrict x, int64_t stride, R* __restrict yr, R* __
                   const R* twiddle) {
   for (int64_t j = 0; j < rest; ++j, twiddle += 2 * (kRadix - 1)) {
     for (int64_t t = 0; t < kLine<R>; t += kFull<R>) {
-      typename Wide<R, kFullBytes>::V re[kRadix], im[kRadix];
+      alignas(64) typename Wide<R, kFullBytes>::V re[kRadix], im[kRadix];
       for (int r = 0; r < kRadix; ++r) {
         const R* from = x + 2 * ((j + r * rest) * stride + t);
         LoadParts<kInverse>(from, re[r], im[r]);
@@ -275,7 +275,7 @@ void LastOfLines(const R* __restrict xr, const R* __restrict xi, R* __restrict y
                  R scale) {
   for (int64_t i = 0; i < count; ++i) {
     for (int64_t t = 0; t < kLine<R>; t += kFull<R>) {
-      typename Wide<R, kFullBytes>::V re[kRadix], im[kRadix];
+      alignas(64) typename Wide<R, kFullBytes>::V re[kRadix], im[kRadix];
       for (int r = 0; r < kRadix; ++r) {
         int64_t from = (i + r * count) * kLine<R> + t;
         re[r] = At<kFullBytes>(xr + from), im[r] = At<kFullBytes>(xi + from);
@@ -297,7 +297,7 @@ void Turn(const R* __restrict xr, const R* __restrict xi, int64_t count, const R
   constexpr int kW = kWidth<R>;
   for (int64_t k = 0; k < count; k += kW) {
     for (int64_t j = 0; j < kLine<R>; j += kW) {
-      typename Wide<R>::V re[kW], im[kW];
+      alignas(64) typename Wide<R>::V re[kW], im[kW];
       for (int i = 0; i < kW; ++i) {
         const R *x = xr + (k + i) * kLine<R> + j, *n = near + 2 * (k + i) * kLine<R> + j, *f = far + 2 * (k + i);
         typename Wide<R>::V ar = At(x), ai = At(xi + (x - xr)), nr = At(n), ni = At(n + kLine<R>);

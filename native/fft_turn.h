@@ -16,7 +16,7 @@ void ToLanes(const R* x, int64_t distance, int64_t count, R* re, R* im, int64_t 
   for (int64_t i = 0; count >= kW && i < count; i += kW) {
     if (i + kW > count) i = count - kW;  // some once more in place of some alone
     for (int64_t l = 0; l < lanes; l += kW) {
-      typename Wide<R>::V a[kW], b[kW];
+      alignas(64) typename Wide<R>::V a[kW], b[kW];
       for (int64_t r = 0; r < kW; ++r) LoadParts<false>(x + (l + r) * distance + 2 * i, a[r], b[r]);
       StoreTurned<kW>(re + i * apart + l, a, apart);
       StoreTurned<kW>(im + i * apart + l, b, apart);
@@ -36,7 +36,7 @@ void ToRows(const R* re, const R* im, int64_t apart, R* y, int64_t distance, int
   for (int64_t i = 0; count >= kW && i < count; i += kW) {
     if (i + kW > count) i = count - kW;
     for (int64_t l = 0; l < lanes; l += kW) {
-      typename Wide<R>::V a[kW], b[kW];
+      alignas(64) typename Wide<R>::V a[kW], b[kW];
       for (int64_t r = 0; r < kW; ++r) {
         a[r] = At(re + (i + r) * apart + l) * scale, b[r] = At(im + (i + r) * apart + l) * scale;
       }

@@ -10,7 +10,8 @@
 namespace ferrule {
 namespace FERRULE_ISA {
 
-// V is a vector of numbers R anywhere in memory, H half of one.
+// V is a vector of numbers R anywhere in memory, H half of one. Templates that are given a V forget that it may lie
+// anywhere, so that local arrays are aligned.
 template <class R, int kBytes = 32>
 struct Wide;
 template <int kBytes>
