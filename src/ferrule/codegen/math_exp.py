@@ -1,6 +1,6 @@
-"""What exponentials of f64 lanes are made of.
+"""What exponentials and logarithms of f64 lanes are made of.
 
-The coefficients are a minimax fit (Remez exchange in 60-digit arithmetic) with an error below 2⁻⁵⁷.
+The coefficients are minimax fits (Remez exchange in 60-digit arithmetic) with errors below 2⁻⁵⁷.
 """
 
 from __future__ import annotations
@@ -15,6 +15,11 @@ _EXP = (
     *(0.5000000000000013, 0.16666666666666702, 0.04166666666650954, 0.008333333333305347, 0.0013888888948717449),
     *(0.0001984126992119974, 2.4801488040050642e-05, 2.7557213064930805e-06, 2.763200242940308e-07),
     2.5118840096960305e-08,
+)
+# (2 atanh(s)/s - 2 - ⅔ s²) / s⁴ as a polynomial of s², |s| ≤ 0.172
+LOG_SERIES = (
+    *(0.3999999999977944, 0.2857142867249346, 0.22222204962608735, 0.18183262128111743, 0.15321191390621147),
+    0.14729244728715118,
 )
 
 

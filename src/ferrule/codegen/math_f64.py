@@ -11,17 +11,12 @@ from ferrule.codegen import math_wide as wide
 from ferrule.codegen.lanes import Num
 from ferrule.codegen.libm import call_libm
 from ferrule.codegen.math_angles import atan, atan2
-from ferrule.codegen.math_erf import erf, erfc
-from ferrule.codegen.math_exp import exp_near, exp_parts, exp_sum, scaled
-from ferrule.codegen.math_special import digamma, erf_inv
+from ferrule.codegen.math_erf import erf, erf_inv, erfc
+from ferrule.codegen.math_exp import LOG_SERIES, exp_near, exp_parts, exp_sum, scaled
+from ferrule.codegen.math_special import digamma
 from ferrule.codegen.math_wide import LN2_HIGH, LN2_LOW, any_lane, limit, nearest, power_of_two
 
-# (2 atanh(s)/s - 2 - ⅔ s²) / s⁴ as a polynomial of s², |s| ≤ 0.172
 _THIRDS, _THIRDS_LOW = 2 / 3, 3.700743415417188e-17
-_LOG = (
-    *(0.3999999999977944, 0.2857142867249346, 0.22222204962608735, 0.18183262128111743, 0.15321191390621147),
-    0.14729244728715118,
-)
 # (sin(r) - r + r³/6)/r⁵ and (cos(r) - 1 + r²/2 - r⁴/24)/r⁶ as polynomials of r², |r| ≤ π/4
 _SIXTH, _SIXTH_LOW = -1 / 6, -9.25185853854297e-18
 _SIN = (
@@ -70,7 +65,7 @@ def _log_of(k: Num, f: Num) -> Num:
     third = z * _THIRDS
     cube = s * third
     low = s.fma(third, -cube) + s * (z.fma(_THIRDS, -third) + z.fma(_THIRDS_LOW, s.fma(s, -z) * _THIRDS))
-    low = (rest + rest).fma(z + 1.0, (s * z * z).fma(z.poly(_LOG), low))
+    low = (rest + rest).fma(z + 1.0, (s * z * z).fma(z.poly(LOG_SERIES), low))
     high = k.fma(LN2_HIGH, s + s)
     low = k.fma(LN2_LOW, (k.fma(LN2_HIGH, -high) + (s + s)) + low)
     sum = high + cube
@@ -264,13 +259,12 @@ FORMULAS: dict[str, Callable[..., Num]] = {
     "exponential_minus_one": expm1,
     "log": log,
     "log_plus_one": log1p,
-    **{f.__name__: f for f in (sinh, cosh, asinh, acosh, atanh, atan, atan2, erf, erfc)},
+    **{f.__name__: f for f in (sinh, cosh, asinh, acosh, atanh, atan, atan2, erf, erfc, erf_inv)},
     "logistic": logistic,
     "tanh": tanh,
     "sine": sin,
     "cosine": cos,
     "tan": tan,
     "digamma": lambda x: digamma(x, log, tan),
-    "erf_inv": erf_inv,
     "remainder": remainder,
 }

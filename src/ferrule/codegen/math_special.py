@@ -95,23 +95,6 @@ ERF_INV_TAIL = (
 )
 
 
-def erf_inv(x: Num) -> Num:
-    """The inverse of erf on f64: a start that is right to 2⁻²⁴ and one step of Halley, which cubes its error."""
-    size = abs(x)
-    inside = wide.limit(size, 0.0, 1.0 - 2.0**-53)
-    # This, and the exponential below, as right as the start and the step need. The factors are exact near 1.
-    deep = -wide.log((1.0 - inside) * (1.0 + inside))
-    root = deep.intrinsic("sqrt")
-    y = inside * (deep < 5.0).where(deep.poly(ERF_INV), root.poly(ERF_INV_TAIL))
-    # Near 1 the complement 1 - x, which is exact, says more than x.
-    error = (inside > 0.5).where((1.0 - inside) - call_libm("erfc", y), call_libm("erf", y) - inside)
-    step = error * wide.exp(y * y) * 0.886226925452758
-    y = y - step / (y * step + 1.0)
-    y = (size < 1e-9).where(size * 0.886226925452758, y)
-    y = size.eq(1.0).where(float("inf"), y).copysign(x)
-    return (size > 1.0).where(float("nan"), x.is_nan().where(x, y))
-
-
 # i1e(x)/x for 0 ≤ x ≤ 8 as a polynomial of x/4 - 1, and i1e(x) √x above as one of 16/x - 1; both right to 2⁻³³.
 _I1E = (
     *(0.04468770987560138, -0.06112433803079891, 0.06805759991164917, -0.06848260610657846, 0.06376740361193495),
