@@ -211,11 +211,11 @@ __attribute__((target("avx2,f16c"))) void StoreHalf(uint16_t* to, int64_t count,
   }
   for (; i < count; ++i) to[i] = FloatToF16(from[i]);
 }
-// bf16 likewise: the compiler keeps the branch of NaNs and takes one number at a time.
-bool HasBrainInstructions() {
+bool HasAvx2() {
   static const bool has = __builtin_cpu_supports("avx2");
   return has;
 }
+// bf16 likewise: the compiler keeps the branch of NaNs and takes one number at a time.
 __attribute__((target("avx2"))) void LoadBrain(const uint16_t* from, int64_t count, float* to) {
   int64_t i = 0;
   for (; i + 8 <= count; i += 8) {
@@ -265,16 +265,13 @@ __attribute__((target("avx2"))) void StoreBytes(uint8_t* to, int64_t count, cons
   }
   for (; i < count; ++i) to[i] = static_cast<uint8_t>(from[i]);
 }
-bool HasPacks() { return HasBrainInstructions(); }
 #else
 constexpr bool HasHalfInstructions() { return false; }  // the compiler's own conversions are instructions
 inline void LoadHalf(const uint16_t*, int64_t, float*) {}
 inline void StoreHalf(uint16_t*, int64_t, const float*) {}
-// bf16 likewise: the compiler keeps the branch of NaNs and takes one number at a time.
-constexpr bool HasBrainInstructions() { return false; }
+constexpr bool HasAvx2() { return false; }
 inline void LoadBrain(const uint16_t*, int64_t, float*) {}
 inline void StoreBrain(uint16_t*, int64_t, const float*) {}
-constexpr bool HasPacks() { return false; }
 inline void StoreWords(uint16_t*, int64_t, const uint32_t*) {}
 inline void StoreBytes(uint8_t*, int64_t, const uint32_t*) {}
 #endif
@@ -315,7 +312,7 @@ void LoadElements(Element from, const void* source, int64_t stride, int64_t coun
     if (from == Element::kF16 && stride == 1 && HasHalfInstructions()) {
       return LoadHalf(static_cast<const uint16_t*>(source), count, to);
     }
-    if (from == Element::kBF16 && stride == 1 && HasBrainInstructions()) {
+    if (from == Element::kBF16 && stride == 1 && HasAvx2()) {
       return LoadBrain(static_cast<const uint16_t*>(source), count, to);
     }
   }
@@ -386,15 +383,15 @@ void StoreElements(Element to, void* target, int64_t stride, int64_t count, cons
     if (to == Element::kF16 && stride == 1 && HasHalfInstructions()) {
       return StoreHalf(static_cast<uint16_t*>(target), count, from);
     }
-    if (to == Element::kBF16 && stride == 1 && HasBrainInstructions()) {
+    if (to == Element::kBF16 && stride == 1 && HasAvx2()) {
       return StoreBrain(static_cast<uint16_t*>(target), count, from);
     }
   }
   if constexpr (std::is_same_v<From, uint32_t>) {
-    if ((to == Element::kS16 || to == Element::kU16) && stride == 1 && HasPacks()) {
+    if ((to == Element::kS16 || to == Element::kU16) && stride == 1 && HasAvx2()) {
       return StoreWords(static_cast<uint16_t*>(target), count, from);
     }
-    if ((to == Element::kS8 || to == Element::kU8) && stride == 1 && HasPacks()) {
+    if ((to == Element::kS8 || to == Element::kU8) && stride == 1 && HasAvx2()) {
       return StoreBytes(static_cast<uint8_t*>(target), count, from);
     }
   }

@@ -82,7 +82,7 @@ def test_expressions() -> None:
 def test_complex_numbers(dtype: str, size: int) -> None:
     """Both parts are vectors: joined, across, in rows of their own, and beside real results."""
     if size > host().vector_bytes:
-        pytest.skip("no such vectors here")
+        pytest.skip(f"this processor has no vectors of {size} bytes")
 
     def joined(count):  # type: ignore[no-untyped-def]
         def build(g, *xs):  # type: ignore[no-untyped-def]

@@ -41,7 +41,7 @@ def cases(dtype: str) -> list[Case]:
 @pytest.mark.parametrize("dtype", ["complex<f32>", "complex<f64>", "f32", "f64", "bf16", "i8"])
 def test_squares_and_edges(dtype: str, size: int) -> None:
     if size > host().vector_bytes:
-        pytest.skip("no such vectors here")
+        pytest.skip(f"this processor has no vectors of {size} bytes")
     check(cases(dtype), replace(host(), vector_bytes=size))
 
 

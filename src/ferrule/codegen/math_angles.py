@@ -27,8 +27,8 @@ _PI_LOW = 3.8981718325193755e-17
 _LEAST, _MOST = 2.0**-500, 2.0**500
 
 
-def _angle(small: Num, large: Num, start: Num, small_low: Num | None = None, large_low: Num | None = None) -> Num:
-    """start + atan(small / large), 0 ≤ small ≤ large; the start is 0, ±π/2 or -π. Of sides in two parts, if given."""
+def _angle(small: Num, large: Num, start: Num) -> Num:
+    """start + atan(small / large), 0 ≤ small ≤ large; the start is 0, ±π/2 or -π."""
     slope = near = low = large.const(0.0)
     for c, least, angle, angle_low in _NEAR:
         here = small > large * least
@@ -38,15 +38,9 @@ def _angle(small: Num, large: Num, start: Num, small_low: Num | None = None, lar
     along = slope * small
     under = along + large
     under_low = (large - under) + along
-    if large_low is not None:
-        under_low = under_low + large_low
     inverse = 1.0 / under
     q = up * inverse
     rest = q.fma(-under_low, (-q).fma(under, up))
-    if small_low is not None:
-        rest = rest + small_low
-    if large_low is not None:
-        rest = rest - slope * large_low
     z = q * q
     tail = (q * z).fma(z.poly(_ATAN), rest * inverse)
     base = start + near

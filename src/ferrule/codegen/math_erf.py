@@ -1,4 +1,4 @@
-"""The error function on f64 lanes its complement and its inverse.
+"""The error function on f64 lanes, its complement and its inverse.
 
 The coefficients are minimax fits (Remez exchange in 40 and 50-digit arithmetic) with errors below 2⁻⁵⁶.
 """
