@@ -31,7 +31,7 @@ int Open(const Found& found, FerruleDevice** device) {
                  sycl::property_list properties;
                  if (timed) properties = {sycl::property::queue::enable_profiling()};
                  sycl::queue queue(found.context, found.device, handler, properties);
-                 *device = new FerruleDevice{&found, std::move(faults), std::move(queue), timed, {}, {}, {}};
+                 *device = new FerruleDevice{&found, std::move(faults), std::move(queue), timed, {}, {}};
                });
 }
 
@@ -83,24 +83,7 @@ void Free(FerruleDevice* device, void* data) {
   if (data) Guard([&] { return device->In("freeing memory"); }, [&] { sycl::free(data, device->found->context); });
 }
 
-void Pace::Count(const sycl::event& event, bool is_call) {
-  calls_ = calls_ || is_call;
-  if (++commands_ < kWindow) return;
-  if (calls_ || calls_before_) {
-    try {
-      const Turn turn(true);
-      before_.wait();
-    } catch (const std::exception&) {  // is for those who wait for that command itself
-    }
-  }
-  before_ = event;
-  calls_before_ = calls_;
-  calls_ = false;
-  commands_ = 0;
-}
-
-void Give(FerruleDevice* device, sycl::event event, FerruleEvent** done, bool is_call) {
-  if (device->found->device.is_cpu()) device->pace.Count(event, is_call);
+void Give(FerruleDevice* device, sycl::event event, FerruleEvent** done) {
   uint64_t number = device->faults->Next();
   if (done) *done = new FerruleEvent{std::move(event), device->faults, number, device->timed};
 }

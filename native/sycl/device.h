@@ -69,20 +69,6 @@ class Turn {
   std::unique_lock<std::mutex> lock_;
 };
 
-// Keeps the number of commands that wait behind library calls small on the CPU device. There, a library call is a task
-// of the host, and SYCL holds back what comes after it in a list whose cost grows with the square of its length: 500
-// chained products took 740 us each, 50 of them 14.
-class Pace {
- public:
-  void Count(const sycl::event& event, bool is_call);
-
- private:
-  static constexpr int kWindow = 16;  // two of them may be waiting
-  int commands_ = 0;
-  bool calls_ = false, calls_before_ = false;
-  sycl::event before_;  // ended the window before
-};
-
 struct DnnlQueue;
 
 }  // namespace ferrule_sycl
@@ -93,7 +79,6 @@ struct FerruleDevice {
   sycl::queue queue;
   bool timed;
   std::mutex mutex;
-  ferrule_sycl::Pace pace;
   std::shared_ptr<ferrule_sycl::DnnlQueue> dnnl;  // made when the first library call is prepared
 
   // Says which device, in messages.
@@ -112,7 +97,7 @@ struct FerruleEvent {
 namespace ferrule_sycl {
 
 // An event of the table for one of SYCL's.
-void Give(FerruleDevice* device, sycl::event event, FerruleEvent** done, bool is_call = false);
+void Give(FerruleDevice* device, sycl::event event, FerruleEvent** done);
 std::vector<sycl::event> EventsOf(FerruleAfter after);
 
 int Open(const Found& found, FerruleDevice** device);

@@ -34,8 +34,15 @@ int Call(FerruleDevice* device, FerruleCall* call, void* const* operands, void* 
   return Guard([&] { return device->In("starting " + call->name); },
                [&] {
                  if (device != call->device) Refuse("the call was prepared for another device");
-                 call->last = call->Run(operands, results, scratch, EventsOf(after));
-                 Give(device, call->last, done, true);
+                 const std::vector<sycl::event> events = EventsOf(after);
+                 if (device->faults->is_cpu) {
+                   // There, a call is a task of the host. SYCL has a thread for those, which takes no turn: it must
+                   // find that there is nothing to wait for.
+                   const Turn turn(true);
+                   sycl::event::wait(events);
+                 }
+                 call->last = call->Run(operands, results, scratch, events);
+                 Give(device, call->last, done);
                });
 }
 
