@@ -34,7 +34,7 @@ def exact(text, x, y):
 
 
 # One dot product, several; a matrix and a vector on either side, and as it lies in memory or not; few by few,
-# crosswise; in a batch; over two dimensions.
+# crosswise; in a batch; over two dimensions; over one that lies between others, or two around one.
 PRODUCTS = {
     "dot": ("i,i->", (3001,), (3001,)),
     "long": ("i,i->", (1 << 18,), (1 << 18,)),
@@ -50,6 +50,11 @@ PRODUCTS = {
     "small batch across": ("bij,bi->bj", (5, 31, 16), (5, 31)),
     "batch behind": ("kb,ikb->bi", (1100, 3), (2, 1100, 3)),
     "two sums": ("ijk,ikj->", (2, 40, 60), (2, 60, 40)),
+    "between": ("k,bkd->bd", (14,), (40, 14, 2)),
+    "between, first": ("abkcd,k->dcab", (2, 5, 70, 3, 7), (70,)),
+    "between in a batch": ("bhk,bkhd->bhd", (2, 3, 20), (2, 20, 3, 5)),
+    "batch between": ("bhd,bkhd->bhk", (2, 3, 40), (2, 9, 3, 40)),
+    "around": ("kl,kbl->b", (9, 4), (9, 6, 4)),
 }
 
 
@@ -160,3 +165,12 @@ def test_a_computed_matrix_is_not_stored():
     many = jnp.zeros((64, 1024)), *shapes[1:]  # read by many rows, they are
     program = f.lower(*jax.device_put(many, jax.devices("ferrule")[0])).compile()
     assert program.memory_analysis().temp_size_in_bytes >= 4 << 20
+
+
+@pytest.mark.parametrize("text", ["k,bkd->bd", "bhk,bkhd->bhd"])
+def test_an_array_around_what_is_summed_is_not_transposed(text):
+    """The stages of a batch of differential equations, a cache of keys: read where they lie."""
+    shapes = ((14,), (256, 14, 64)) if text[0] == "k" else ((2, 8, 64), (2, 64, 8, 64))
+    arrays = jax.device_put([np.zeros(shape, np.float32) for shape in shapes], jax.devices("ferrule")[0])
+    program = jax.jit(lambda x, y: jnp.einsum(text, x, y)).lower(*arrays).compile()
+    assert program.memory_analysis().temp_size_in_bytes < arrays[1].nbytes // 2

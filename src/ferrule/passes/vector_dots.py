@@ -1,5 +1,5 @@
 """Products that leave few results, such as the dot product of two vectors, as reductions of elementwise products; and
-those of a vector and a matrix that is computed just for it.
+those of a vector and a matrix that is computed just for it, or an array that a library would have transposed.
 
 A library's tiles want many rows and columns: one complex dot product of a million terms took it 15 ms on one thread,
 and a reduction, in vectors and by all threads, 0.2. Operands of any type are converted where they are read.
@@ -49,7 +49,7 @@ def vector_dot(out: Block, op: Op, operands: list[Value]) -> Value | None:
     if kind is None or lhs.dtype != rhs.dtype or 0 in (*lhs.shape, *rhs.shape):
         return None
     made = _made_for_it(out, lhs, rhs, dims)  # its number
-    if made is None and not _gains(lhs, rhs, dims):
+    if made is None and not _gains(lhs, rhs, dims) and not _lies_between(lhs, rhs, dims):
         return None
     rows, columns = _free(lhs, dims, 0), _free(rhs, dims, 1)
     batch, results = len(dims.lhs_batching_dimensions), len(op.result.shape)
@@ -127,12 +127,16 @@ def _sum_type(result: DType, operand: DType) -> DType | None:
     return result
 
 
-def _free(value: Value, dims: DotDims, side: int) -> list[int]:
-    bound = (
+def _bound(dims: DotDims, side: int) -> tuple[Sequence[int], Sequence[int]]:
+    """The batch and the contracting dimensions of an operand."""
+    return (
         (dims.lhs_batching_dimensions, dims.lhs_contracting_dimensions),
         (dims.rhs_batching_dimensions, dims.rhs_contracting_dimensions),
     )[side]
-    return free_dims(len(value.shape), *bound)
+
+
+def _free(value: Value, dims: DotDims, side: int) -> list[int]:
+    return free_dims(len(value.shape), *_bound(dims, side))
 
 
 def _gains(lhs: Value, rhs: Value, dims: DotDims) -> bool:
@@ -150,6 +154,21 @@ def _gains(lhs: Value, rhs: Value, dims: DotDims) -> bool:
     if lhs.dtype.itemsize == 16 and m * n > 1 and not along:
         return False  # rows of complex<f64> that are not summed along themselves are as fast in the library
     return min(m, n) == 1 or (m * n <= FEW and k >= DEEP)
+
+
+def _lies_between(lhs: Value, rhs: Value, dims: DotDims) -> bool:
+    """Does a vector meet an array, or each of a batch does, in which other dimensions lie around those that are summed,
+    as the stages of a batch of differential equations do? A library would have all of the array transposed."""
+    for side, value in enumerate((lhs, rhs)):
+        vector = (rhs, lhs)[side]
+        if any(vector.shape[d] != 1 for d in _free(vector, dims, 1 - side)):
+            continue
+        lying, places = _as_it_lies(value, {d: d for d in range(len(value.shape))})
+        at = {number: d for d, number in places.items()}
+        groups = *_bound(dims, side), _free(value, dims, side)
+        if any(joined([at[d] for d in group], lying.shape) is None for group in groups):
+            return True
+    return False
 
 
 def made_here(out: Block, value: Value) -> bool:
