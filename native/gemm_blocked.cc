@@ -68,7 +68,7 @@ void RowByRow(int64_t k, int64_t n, const T* x, int64_t x_k, const T* y, int64_t
     }
   });
   constexpr int64_t kUnit = 2 * kEpilogueUnit;
-  Spread(pool, (n + kUnit - 1) / kUnit, std::max<int64_t>(1, (1 << 16) / (kUnit * parts)),
+  Spread(pool, (n + kUnit - 1) / kUnit, std::max<int64_t>(1, kWorthAdding / (kUnit * parts)),
          [&](int64_t begin, int64_t end) {
            int64_t j = begin * kUnit, columns = std::min(n, end * kUnit) - j;
            const T one(1);
@@ -160,7 +160,7 @@ bool LongSums(const GemmShape& s, const void* a, const void* b, void* d, ThreadP
           .Block(At(a, s.a_type, from * s.a_col), At(b, s.b_type, from * s.b_row), all + i * sums, 0, 0, s.m, 0, s.n);
     }
   });
-  Spread(pool, s.m, std::max<int64_t>(1, (1 << 16) / (s.n * parts)), [&](int64_t begin, int64_t end) {
+  Spread(pool, s.m, std::max<int64_t>(1, kWorthAdding / (s.n * parts)), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       T* to = static_cast<T*>(d) + i * s.d_row;
       const T* from = all + i * s.n;
@@ -175,6 +175,52 @@ bool LongSums(const GemmShape& s, const void* a, const void* b, void* d, ThreadP
   return true;
 }
 
+constexpr double kSmall = 1 << 17;  // multiply-adds below which another thread does not pay
+
+double WorkOf(const GemmShape& s) { return static_cast<double>(s.m) * s.n * std::max<int64_t>(s.k, 1); }
+
+// Into how many pieces each matrix is cut, of whole units of rows and columns.
+struct Grid {
+  int64_t down = 1, across = 1;
+};
+
+Grid GridOf(const GemmShape& s, int64_t threads, int64_t rows, int64_t columns, bool packed) {
+  const double work = WorkOf(s), all = work * s.batch;
+  if (threads == 1 || all < 2 * kSmall) return {};
+  // Cut until there is enough for every thread, along the longer side first.
+  const int64_t wanted = threads * (all > 64 * kSmall ? 2 : 1);
+  int64_t down = 1, across = 1;
+  auto worth = [&](int64_t pieces) { return work / static_cast<double>(pieces) > 2 * kSmall; };
+  while (s.batch * down * across < wanted && worth(down * across)) {
+    bool cut_rows = s.m / down >= s.n / across ? s.m / down >= 2 * rows : s.n / across < 2 * columns;
+    cut_rows &= !packed;  // else each thread would read all of B
+    if (cut_rows && s.m / down < 2 * rows) break;
+    ++(cut_rows ? down : across);
+  }
+  if (threads <= 2 || packed) return {down, across};
+  // Many threads are better off with a whole number of pieces each. They do not run equally fast, so that the last
+  // pieces count, and each piece packs its rows and columns: in the time of some 32 multiply-adds an element.
+  const int64_t row_units = (s.m + rows - 1) / rows, column_units = (s.n + columns - 1) / columns;
+  auto cost = [&](int64_t d, int64_t a) {
+    auto m = static_cast<double>((row_units + d - 1) / d * rows);
+    auto n = static_cast<double>((column_units + a - 1) / a * columns);
+    return static_cast<double>((s.batch * d * a - 1) / threads + 2) * (m * n + 32 * (m + n));
+  };
+  double least = cost(down, across);
+  for (int64_t each = 1; each <= 4; ++each) {
+    const int64_t pieces = (each * threads + s.batch - 1) / s.batch;
+    for (int64_t a = 1; a <= std::min(pieces, column_units) && worth(pieces); ++a) {
+      if (pieces % a != 0 || pieces / a > row_units) continue;
+      if (double found = cost(pieces / a, a); found < least) {
+        least = found;
+        down = pieces / a;
+        across = a;
+      }
+    }
+  }
+  return {down, across};
+}
+
 template <class T>
 void Multiply(const GemmShape& s, const void* a, const void* b, void* d, ThreadPool* pool, const GemmExtras& extras) {
   const Epilogue* epilogue = extras.epilogue;
@@ -186,20 +232,10 @@ void Multiply(const GemmShape& s, const void* a, const void* b, void* d, ThreadP
   Blocked<T> blocked(s, extras);
   const auto& kernels = TilesOf<T>(s);
   int64_t threads = pool ? pool->threads() : 1;
-  double work = static_cast<double>(s.m) * s.n * std::max<int64_t>(s.k, 1);
-  constexpr double kSmall = 1 << 17;  // multiply-adds below which another thread does not pay
-  // Cut each matrix until there is enough for every thread, along the longer side first.
   const int64_t unit = std::max<int64_t>(kernels.columns, epilogue ? kEpilogueUnit : 0);
-  int64_t down = 1, across = 1;
-  int64_t wanted = threads == 1 || work * s.batch < 2 * kSmall ? 1 : threads * (work * s.batch > 64 * kSmall ? 2 : 1);
-  while (s.batch * down * across < wanted && work / (down * across) > 2 * kSmall) {
-    bool cut_rows = s.m / down >= s.n / across ? s.m / down >= 2 * kernels.rows : s.n / across < 2 * unit;
-    cut_rows &= extras.packed == nullptr;  // else each thread would read all of B
-    if (cut_rows && s.m / down < 2 * kernels.rows) break;
-    ++(cut_rows ? down : across);
-  }
+  const auto [down, across] = GridOf(s, threads, kernels.rows, unit, extras.packed != nullptr);
   int64_t tiles = down * across;
-  int64_t grain = std::max<int64_t>(1, static_cast<int64_t>(kSmall / (work / tiles + 1)));
+  int64_t grain = std::max<int64_t>(1, static_cast<int64_t>(kSmall / (WorkOf(s) / static_cast<double>(tiles) + 1)));
   Spread(pool, s.batch * tiles, grain, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       int64_t batch = i / tiles, row = i % tiles / across, column = i % across;

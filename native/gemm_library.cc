@@ -12,6 +12,7 @@
 #include "onednn.h"
 #include "packed.h"
 #include "program.h"
+#include "thread_pool.h"
 
 namespace ferrule {
 namespace {
@@ -155,15 +156,16 @@ std::unique_ptr<Prepared> LibraryGemm(const GemmShape& s, const OperandSource& r
   if (wish == "onednn") return OneDnnGemmCall(s, right);
   // Measured: Ferrule's own loops are faster than OpenBLAS everywhere and as fast as oneDNN for f32 on AMD's processors
   // (both within 15 %, with no second set of threads). Intel's with AVX-512 take a fifth less time in oneDNN's, once a
-  // product is large in all three sizes (docs/measurements.md).
+  // product is large in all three sizes; where there are many threads, waking another set of them costs more than that
+  // (docs/measurements.md).
   // For bf16 and 8-bit integers oneDNN's instructions are worth 3 to 6 times, where the processor has them; elsewhere
   // oneDNN has no kernels for these, and OneDnnGemmCall gives none.
-  constexpr double kWorthACall = 32 * 32 * 32, kLarge = 512.0 * 512 * 512;
-  constexpr int64_t kLeast = 64;
+  constexpr double kWorthACall = 32 * 32 * 32, kLarge = 512.0 * 512 * 512, kHuge = 3072.0 * 3072 * 3072;
+  constexpr int64_t kLeast = 64, kManyThreads = 9;
   bool narrow = s.a_type == Element::kBF16 || s.d_type == Element::kS32;
   double work = static_cast<double>(s.batch) * s.m * s.n * s.k;
-  if (s.a_type == Element::kF32 && s.batch == 1 && !s.add && work >= kLarge && std::min({s.m, s.n, s.k}) >= kLeast &&
-      IsIntelWithAvx512()) {
+  if (s.a_type == Element::kF32 && s.batch == 1 && !s.add && IsIntelWithAvx512() &&
+      work >= (ThreadPool::Global().threads() < kManyThreads ? kLarge : kHuge) && std::min({s.m, s.n, s.k}) >= kLeast) {
     return OneDnnGemmCall(s, right);
   }
   return narrow && work >= kWorthACall && !ReadsBf16Once(s) ? OneDnnGemmCall(s, right) : nullptr;

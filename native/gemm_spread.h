@@ -15,6 +15,10 @@ inline int64_t Border(int64_t n, int64_t parts, int64_t unit, int64_t i) {
   return std::min(n, units * i / parts * unit);
 }
 
+// So many sums of parts to be added up are worth a thread: they come line by line from the caches of those that formed
+// them.
+constexpr int64_t kWorthAdding = 1 << 13;
+
 template <class F>
 void Spread(ThreadPool* pool, int64_t n, int64_t grain, F&& f) {
   if (pool && n > grain) {

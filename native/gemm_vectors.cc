@@ -157,7 +157,7 @@ class Vectors {
     });
     if (!all) return;
     const int64_t unit = 2 * kEpilogueUnit, units = (n + unit - 1) / unit;
-    Spread(pool, batch_count * units, std::max<int64_t>(1, (1 << 16) / (unit * parts * vectors)),
+    Spread(pool, batch_count * units, std::max<int64_t>(1, kWorthAdding / (unit * parts * vectors)),
            [&](int64_t begin, int64_t end) {
              for (int64_t i = begin; i < end; ++i) {
                const int64_t batch = i / units, j = i % units * unit, wide = std::min(unit, n - j);

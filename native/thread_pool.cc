@@ -18,6 +18,7 @@
 #include <cstdlib>
 #include <deque>
 #include <fstream>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -78,19 +79,48 @@ int ChooseThreads() {
   return std::clamp(cpus, 1, kMaxThreads);
 }
 
-struct Job {
+// What is left of a thread's share.
+struct alignas(16) Share {
   std::atomic<int64_t> next{0};
-  int64_t n = 0, chunk = 0;
+  int64_t end = 0;
+};
+
+// Each thread begins with a share of its own, the same one of every job of a size: what a job has written is in the
+// caches of those that read it in the next one. Who has finished helps the others.
+struct Job {
+  Share* shares = nullptr;
+  int count = 0;  // of the shares
+  int64_t chunk = 0;
   void (*body)(void*, int64_t, int64_t) = nullptr;
   void* context = nullptr;
 
-  void Work() {
-    for (;;) {
-      int64_t begin = next.fetch_add(chunk, std::memory_order_relaxed);
-      if (begin >= n) return;
-      body(context, begin, std::min(n, begin + chunk));
+  void Divide(int64_t n, int parts, Share* into) {
+    shares = into;
+    count = parts;
+    const int64_t chunks = (n - 1) / chunk + 1;
+    for (int i = 0; i < parts; ++i) {
+      shares[i].next.store(Border(chunks, i) * chunk, std::memory_order_relaxed);
+      shares[i].end = std::min(n, Border(chunks, i + 1) * chunk);
     }
   }
+
+  // False where nothing was left.
+  bool Work(int thread) {
+    bool worked = false;
+    for (int i = 0, at = thread % count; i < count; ++i, at = at + 1 == count ? 0 : at + 1) {
+      Share& share = shares[at];
+      while (share.next.load(std::memory_order_relaxed) < share.end) {
+        int64_t begin = share.next.fetch_add(chunk, std::memory_order_relaxed);
+        if (begin >= share.end) break;
+        worked = true;
+        body(context, begin, std::min(share.end, begin + chunk));
+      }
+    }
+    return worked;
+  }
+
+ private:
+  int64_t Border(int64_t chunks, int i) const { return chunks / count * i + chunks % count * i / count; }
 };
 
 // A place where a caller publishes its job. Workers announce themselves in `users` before they look at `job`, so once
@@ -100,13 +130,16 @@ struct alignas(64) Slot {
   std::atomic<Job*> job{nullptr};
   std::atomic<uint32_t> users{0};
   std::atomic<bool> waiting{false};
+  std::unique_ptr<Share[]> shares;  // of the job
 };
 
 thread_local bool inside_body = false;
 
 class Pool final : public ThreadPool {
  public:
-  explicit Pool(int threads) : threads_(threads) {}
+  explicit Pool(int threads) : threads_(threads) {
+    for (Slot& slot : slots_) slot.shares = std::make_unique<Share[]>(static_cast<size_t>(threads));
+  }
 
   int threads() const override { return threads_; }
 
@@ -116,20 +149,25 @@ class Pool final : public ThreadPool {
     if (threads_ == 1 || n <= grain || inside_body) return body(context, 0, n);
     int64_t pieces = int64_t{threads_} * kChunksPerThread;
     Job job;
-    job.n = n;
     job.chunk = std::max(grain, n / pieces + (n % pieces != 0));
     job.body = body;
     job.context = context;
     int64_t chunks = n / job.chunk + (n % job.chunk != 0);
-    // `next` passes n by at most one chunk per thread.
+    // A share's `next` passes its end by at most one chunk per thread.
     if (chunks == 1 || n > INT64_MAX - (kMaxThreads + 1) * std::min(job.chunk, INT64_MAX / (2 * kMaxThreads)))
       return body(context, 0, n);
     Slot* slot = TakeSlot();
-    if (!slot) return RunAlone(job);
+    if (!slot) {
+      inside_body = true;
+      body(context, 0, n);
+      inside_body = false;
+      return;
+    }
     Start(threads_ - 1);
+    job.Divide(n, static_cast<int>(std::min<int64_t>(chunks, threads_)), slot->shares.get());
     slot->job.store(&job);
     Announce(static_cast<int>(std::min<int64_t>(chunks - 1, threads_ - 1)));
-    RunAlone(job);
+    Work(job, 0);
     slot->job.store(nullptr);
     AwaitUsers(*slot);
     slot->taken.store(false, std::memory_order_release);
@@ -138,10 +176,11 @@ class Pool final : public ThreadPool {
   void Schedule(void (*task)(void*), void* context) override;
 
  private:
-  static void RunAlone(Job& job) {
+  static bool Work(Job& job, int thread) {
     inside_body = true;
-    job.Work();
+    const bool worked = job.Work(thread);
     inside_body = false;
+    return worked;
   }
 
   Slot* TakeSlot() {
@@ -221,11 +260,12 @@ class Pool final : public ThreadPool {
 
   [[noreturn]] void Serve() {
     // Being woken costs more than a short wait: the worker stays awake for as long where news came that soon last time.
+    const int thread = serving_.fetch_add(1) + 1;  // the caller of a job is thread 0
     int spin = kMaxSpinNs;
     Place place;
     for (;;) {
       uint32_t seen = epoch_.load();
-      if (WorkOnce()) continue;
+      if (WorkOnce(thread)) continue;
       const Clock::time_point idle = Clock::now();
       if (!SpinUntilNews(seen, idle, spin)) {
         sleepers_.fetch_add(1);
@@ -249,16 +289,13 @@ class Pool final : public ThreadPool {
     return false;
   }
 
-  bool WorkOnce() {
+  bool WorkOnce(int thread) {
     bool worked = false;
     if (threads_ > 1) {  // a pool of one thread has a worker for scheduled tasks only
       for (Slot& slot : slots_) {
         if (!slot.job.load(std::memory_order_relaxed)) continue;
         slot.users.fetch_add(1);
-        if (Job* job = slot.job.load()) {
-          worked |= job->next.load(std::memory_order_relaxed) < job->n;
-          RunAlone(*job);
-        }
+        if (Job* job = slot.job.load()) worked |= Work(*job, thread);
         if (slot.users.fetch_sub(1) == 1 && slot.waiting.load()) FutexWake(slot.users, INT_MAX);
       }
     }
@@ -280,7 +317,7 @@ class Pool final : public ThreadPool {
   }
 
   const int threads_;
-  std::atomic<int> started_{0};
+  std::atomic<int> started_{0}, serving_{0};
   std::mutex start_mutex_;
   alignas(64) std::atomic<uint32_t> epoch_{0};
   std::atomic<int> sleepers_{0}, announcer_{-1};  // the latter: the processor of who announced last

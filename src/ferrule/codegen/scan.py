@@ -24,8 +24,7 @@ from ferrule.codegen.memory import shuffle
 from ferrule.codegen.reduce import _constant, _evaluate, combiner, neutral_of
 from ferrule.codegen.scalar import compute_type
 from ferrule.ir import Block, Op
-from ferrule.ir.types import f32, f64
-from ferrule.ops.bodies import monoid
+from ferrule.ops.bodies import monoid, total_type
 from ferrule.ops.checks import per_axis
 
 # Where a processor stands in for a GPU, fewer lines than this that are neighbours in memory are not made a vector of,
@@ -73,10 +72,10 @@ def emit(family: Family, block: Block, outputs: Sequence[V], begin: V, end: V, n
     count, length = len(root.operands) // 2, shape[axis]
     dtypes = [r.dtype for r in root.results]
     combine, carried = combiner(body, dtypes)[0], list(dtypes)
-    exact = monoid(body) in ("add", "multiply") and dtypes[0].is_float and dtypes[0].bits < 64
-    if exact:  # a running total in the next wider type: its error does not grow with the length
-        carried = [f64 if dtypes[0] == f32 and family.b.dialect.has_f64 else f32]
+    if count == 1:
+        carried = [total_type(dtypes[0], monoid(body), family.b.dialect.has_f64)]
     wide = carried[0]
+    exact = wide != dtypes[0]
     inner, outer = prod(shape[axis + 1 :]), prod(shape[:axis])
 
     kind, lanes = monoid(body), 1
@@ -115,7 +114,10 @@ def emit(family: Family, block: Block, outputs: Sequence[V], begin: V, end: V, n
 
     def read(em: Emitter, i: int, index: Sequence[Component]) -> Lanes:
         value = root.operands[i]
-        found = em.s.convert(value.dtype, dtypes[i % count], em.value(value, index))
+        found = em.value(value, index)
+        if exact and value.dtype == wide:
+            return found
+        found = em.s.convert(value.dtype, dtypes[i % count], found)
         return em.s.convert(dtypes[0], wide, found) if exact else found
 
     def place_of(em: Emitter, at: Sequence[Component], i: Index) -> list[Component]:

@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ferrule.ir import Block, Op, Tensor, Type
+from ferrule.ir import Block, DType, Op, Tensor, Type
+from ferrule.ir.types import f32, f64
 from ferrule.ops import numerics as n
 from ferrule.ops.checks import expect, reject
 from ferrule.ops.definition import OPS, Run
@@ -27,6 +28,14 @@ def monoid(block: Block) -> str | None:
         if op.name in _COMMUTATIVE and set(op.operands) == set(block.args) and block.results[0] is op.result:
             return op.name
     return None
+
+
+def total_type(dtype: DType, name: str | None, has_f64: bool = True) -> DType:
+    """What a running total is kept in: for sums and products of floats the next wider type, in which the error does not
+    grow with the length. `name` is the monoid's."""
+    if name not in ("add", "multiply") or not dtype.is_float or dtype.bits >= 64:
+        return dtype
+    return f64 if dtype == f32 and has_f64 else f32
 
 
 def returned_argument(block: Block) -> int | None:

@@ -9,7 +9,7 @@ import numpy as np
 from ferrule.ir import Op, Tensor, Type
 from ferrule.ir.types import bf16, f32, f64, i1, i32
 from ferrule.ops import numerics as n
-from ferrule.ops.bodies import check_body, monoid, vectorized
+from ferrule.ops.bodies import check_body, monoid, total_type, vectorized
 from ferrule.ops.checks import attr, expect, operands, regions
 from ferrule.ops.definition import Run, define
 from ferrule.ops.samples import Sample, data, samples, scalar_body
@@ -23,8 +23,10 @@ Arrays = Sequence[np.ndarray]
 def _infer_total(op: Op) -> Sequence[Type]:
     x, start = operands(op, 2)
     axis = attr(op, "dimension")
-    expect(op, start == Tensor((*x.shape[:axis], *x.shape[axis + 1 :]), x.dtype), f"starts {start} for lines of {x}")
     (body,) = regions(op, 1)
+    rest = (*x.shape[:axis], *x.shape[axis + 1 :])
+    starts = [Tensor(rest, d) for d in (x.dtype, total_type(x.dtype, monoid(body)))]
+    expect(op, start in starts, f"starts {start} for lines of {x}")
     scalar = Tensor((), x.dtype)
     check_body(op, body, [scalar, scalar], [scalar], "body")
     return [x]
@@ -36,11 +38,14 @@ def _total(op: Op, xs: Arrays, run: Run) -> Arrays:
     combine = vectorized(body, run)
     line = np.moveaxis(x, axis, 0)
     out = np.empty_like(line)
-    wide = n.dtype_of(x) == f32 and monoid(body) in ("add", "multiply")  # as the kernel: rounded when written
+    wide = total_type(n.dtype_of(x), monoid(body))  # as the kernel: rounded when written
     apply = {"add": np.add, "multiply": np.multiply}.get(monoid(body) or "")
-    total = total.astype(np.float64) if wide else total
+    if apply and wide != n.dtype_of(x):
+        line, total = line.astype(wide.numpy), total.astype(wide.numpy)
+    else:
+        apply = None
     for i in range(len(line))[:: -1 if op.attrs["backward"] else 1]:
-        total = apply(total, line[i]) if wide and apply else np.asarray(combine([total, line[i]])[0])
+        total = apply(total, line[i]) if apply else np.asarray(combine([total, line[i]])[0])
         out[i] = total
     return [np.moveaxis(out, 0, axis)]
 

@@ -66,18 +66,18 @@ def totals(
     if length < _long(machine) or part >= length:
         rest = Tensor((*shape[:axis], *shape[axis + 1 :]), x.dtype)
         start = out.add("broadcast_in_dim", [init], rest, {"broadcast_dimensions": ()}, (), op.loc).result
-        return _along(out, op, x, start, name, axis, backward)
+        return along(out, op, x, start, name, axis, backward)
     count = -(-length // part)
     if count * part > length:
-        x = _pad(out, op, x, init, axis, 0, count * part - length)
+        x = padded(out, op, x, init, axis, 0, count * part - length)
     split = Tensor((*shape[:axis], count, part, *shape[axis + 1 :]), x.dtype)
     x = out.add("reshape", [x], split, {}, (), op.loc).result
     sums = Tensor((*shape[:axis], count, *shape[axis + 1 :]), x.dtype)
-    body = [_body(name, x.dtype)]
+    body = [body_of(name, x.dtype)]
     each = out.add("reduce", [x, init], [sums], {"dimensions": (axis + 1,)}, body, op.loc).result
     before = totals(out, op, each, init, name, axis, machine, backward)
-    before = _pad(out, op, before, init, axis, -1 if backward else 1, 1 if backward else -1)
-    total = _along(out, op, x, before, name, axis + 1, backward)
+    before = padded(out, op, before, init, axis, -1 if backward else 1, 1 if backward else -1)
+    total = along(out, op, x, before, name, axis + 1, backward)
     joined = Tensor((*shape[:axis], count * part, *shape[axis + 1 :]), x.dtype)
     total = out.add("reshape", [total], joined, {}, (), op.loc).result
     if joined.shape == shape:
@@ -86,12 +86,12 @@ def totals(
     return out.add("slice", [total], Tensor(shape, x.dtype), bounds, (), op.loc).result
 
 
-def _along(out: Block, op: Op, x: Value, start: Value, name: str, axis: int, backward: bool) -> Value:
+def along(out: Block, op: Op, x: Value, start: Value, name: str, axis: int, backward: bool) -> Value:
     attrs = {"dimension": axis, "backward": backward}
-    return out.add("running_total", [x, start], x.type, attrs, [_body(name, x.dtype)], op.loc).result
+    return out.add("running_total", [x, start], x.type, attrs, [body_of(name, x.dtype)], op.loc).result
 
 
-def _pad(out: Block, op: Op, x: Value, init: Value, axis: int, low: int, high: int) -> Value:
+def padded(out: Block, op: Op, x: Value, init: Value, axis: int, low: int, high: int) -> Value:
     shape = tuple(n + (low + high if d == axis else 0) for d, n in enumerate(x.shape))
     edges = {
         "edge_padding_low": tuple(low if d == axis else 0 for d in range(len(shape))),
@@ -105,7 +105,7 @@ def _by_doubling(out: Block, op: Op, x: Value, init: Value, axis: int, backward:
     """In ⌈log₂ n⌉ steps, each of which adds what stands 1, 2, 4, … elements before (Hillis and Steele, 1986)."""
     step, total = 1, x
     while step < x.shape[axis]:
-        shifted = _pad(out, op, total, init, axis, *((-step, step) if backward else (step, -step)))
+        shifted = padded(out, op, total, init, axis, *((-step, step) if backward else (step, -step)))
         pair = [total, shifted] if backward else [shifted, total]
         # `map` is a kernel of its own; mere `add`s would be fused, each doing the work of those before it twice.
         body = rewrite(op.regions[0], lambda *_: None, {})
@@ -114,7 +114,7 @@ def _by_doubling(out: Block, op: Op, x: Value, init: Value, axis: int, backward:
     return total
 
 
-def _body(name: str, dtype: t.DType) -> Block:
+def body_of(name: str, dtype: t.DType) -> Block:
     body = Block([Tensor((), dtype)] * 2)
     body.results = [body.add(name, body.args, Tensor((), dtype)).result]
     return body

@@ -21,6 +21,7 @@ from ferrule.passes.eigh import eigh
 from ferrule.passes.lapack import batch_dims
 from ferrule.passes.match_device import PRODUCTS, device_rule
 from ferrule.passes.match_mkl import mkl_rule
+from ferrule.passes.parallel_scan import parallel_running_total
 from ferrule.passes.ragged import ragged_dot
 from ferrule.passes.slices import cut
 from ferrule.passes.small_dots import small_dot
@@ -54,6 +55,8 @@ def match(block: Block, machine: Machine | None = None) -> Block:
                     return device_scan.running_total(out, op, operands, machine)
             if op.name in PRODUCTS:
                 return device_rule(out, op, operands, machine)
+        if op.name == "reduce_window" and machine is not None:
+            return parallel_running_total(out, op, operands, machine)
         if op.name in ("dot", "dot_general") and machine is not None:
             if (product := small_dot(out, op, operands, machine)) is not None:
                 return [product]
