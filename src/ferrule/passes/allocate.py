@@ -22,6 +22,8 @@ from ferrule.ops import OPS
 from ferrule.passes.arena import ALIGN, Need, pack
 from ferrule.program import ARENA, CONSTANT, OUTPUT, PARAM, Slot
 
+BRANCHES = ("case", "if")
+
 
 class Storage:
     """A piece of memory; `begin` and `end` are the first and last tick at which its content matters."""
@@ -83,6 +85,8 @@ class _Allocator:
         self.depth_of_op: dict[Op, int] = {}
         self.home: dict[Value, Storage] = {}
         self.wanted: dict[Value, Storage] = {}
+        self.reads: dict[Block, dict[Value, int]] = {}  # by region: when it last reads what a value shows
+        self.former: dict[Value, Value] = {}  # by result of a branch: whose content its storage holds until then
         self.storages: list[Storage] = []
         self.copies_before: dict[Op, list[tuple[Storage, Storage, int]]] = {}
         self.copies_at_end: dict[Block, list[tuple[Storage, Storage, int]]] = {}
@@ -165,7 +169,7 @@ class _Allocator:
         self._want(block, targets, owners)
         for op in block.ops:
             self._op(block, op)
-        self._copy_results(block, targets)
+        self._copy_results(block, targets, owners)
 
     def _want(self, block: Block, targets: Sequence[Storage], owners: Sequence[Value | None]) -> None:
         """Decides which ops may write straight into a target, following updates and views back to the first writer."""
@@ -174,45 +178,81 @@ class _Allocator:
             if not isinstance(value.type, Tensor) or value not in own or value in self.wanted:
                 continue
             overwritten: int | None = None  # when what has been followed so far begins to write
+            branched: Value | None = None  # what has been followed goes on from here
             while True:
                 op = value.op
                 assert op is not None
-                if op.name == "constant" or not self._is_free(target, owner, op, value):
+                if op.name == "constant" or not self._is_free(block, owner, op, value):
                     break
                 self.wanted[value] = target
+                if branched is not None:
+                    self.former[branched] = value
+                    branched = None
                 previous = op.operands[0] if op.name == "reshape" or op.attrs.get("update") else None
                 if op.name == "while":
                     previous = op.operands[value.index]
+                if op.name in BRANCHES:
+                    if owner is not None:
+                        self.former[value] = owner
+                    branched, previous = value, self._continued(op, value.index)
                 if op.name == "fusion" and op.attrs.get("update", 0) > 1:
                     break
                 if previous is None or previous not in own or previous in self.wanted:
                     break
                 if op.name == "while" and op.operands.count(previous) > 1:
                     break
-                if op.name != "reshape":
-                    overwritten = self.clock[op][0]
+                if op.name != "reshape":  # what branches overwrite they may read until then
+                    overwritten = self.clock[op][op.name in BRANCHES]
                 if overwritten is not None and self.last_use[previous] > overwritten:
                     break  # also what a view shows, which others may read longer than they read the view
                 if op.attrs.get("update") and not _alone(op, previous):
                     break
                 value = previous
 
-    def _is_free(self, target: Storage, owner: Value | None, op: Op, value: Value) -> bool:
-        """May `op` write `value` over the old content of `target`, which `owner` names?"""
+    def _is_free(self, block: Block, owner: Value | None, op: Op, value: Value) -> bool:
+        """May an op of this block write `value` over `owner`?"""
         if owner is None:
             return True
-        last = self.last_use.get(owner, 0)
-        begin, _ = self.clock[op]
+        last = self._last_read(block, owner, self.depth_of_op[op])
+        begin, end = self.clock[op]
         if last < begin:
             return True
+        if op.name in BRANCHES:  # each of them decides by itself where in it that may be
+            return last <= end
         if last > begin:
             return False
         if op.name == "reshape":
-            return viewed(op.operands[0]) is not owner
-        reads = [i for i, v in enumerate(op.operands) if viewed(v) is owner]
+            return viewed(op.operands[0]) is not viewed(owner)
+        reads = [i for i, v in enumerate(op.operands) if viewed(v) is viewed(owner)]
+        if op.name == "while":
+            return reads == [value.index]
         if op.attrs.get("update"):
             return reads == [value.index] and _alone(op, op.operands[value.index])
         return op.name == "fusion" and all(reads_own_element(op, i, value.index) for i in reads)
+
+    def _last_read(self, block: Block, owner: Value, depth: int) -> int:
+        """When a block at this depth reads a value for the last time; of one from outside nothing else counts."""
+        if self.depth[owner] == depth:
+            return self.last_use.get(owner, 0)
+        if block not in self.reads:
+            found = self.reads[block] = {}
+            for op in block.ops:
+                begin, end = self.clock[op]
+                found |= {viewed(v): begin for v in op.operands}
+                found |= {viewed(v): end for region in self._regions(op) for v in region.free()}
+            found |= {viewed(v): self.block_end[block] for v in block.results}
+        return self.reads[block].get(viewed(owner), 0)
+
+    def _continued(self, op: Op, index: int) -> Value | None:
+        """The value from outside that a result of branches is: as it was in some of them, updated in others."""
+        found, depth = set(), self.depth_of_op[op]
+        for region in op.regions:
+            value = region.results[index]
+            while self.depth[value] > depth and value.op and value.index < value.op.attrs.get("update", 0):
+                value = value.op.operands[value.index]
+            if self.depth[value] <= depth:
+                found.add(value)
+        return found.pop() if len(found) == 1 else None
 
     def _op(self, block: Block, op: Op) -> None:
         begin, end = self.clock[op]
@@ -235,11 +275,27 @@ class _Allocator:
             case "case" | "if":
                 for result in op.results:
                     if isinstance(result.type, Tensor):
-                        self._bind(result, self.wanted.get(result) or self._storage(ARENA, result, begin), begin)
+                        storage = self.wanted.get(result) or self._taken_over(op, result)
+                        self._bind(result, storage or self._storage(ARENA, result, begin), begin)
+                targets = [self.home.get(r, _NOTHING) for r in op.results]
                 for region in op.regions:
-                    self._place(region, [self.home.get(r, _NOTHING) for r in op.results], [None] * len(op.results))
+                    self._place(region, targets, [self.former.get(r) for r in op.results])
             case _:
                 self._results(op)
+
+    def _taken_over(self, op: Op, result: Value) -> Storage | None:
+        """The storage of the value that branches go on from, where nobody else needs it."""
+        begin, end = self.clock[op]
+        value = self._continued(op, result.index)
+        if value is None or self.last_use[value] > end:
+            return None
+        storage = self.home[value]
+        if any(self.home.get(r) is storage for r in op.results):
+            return None
+        if not self._is_private(storage, value, begin, self.depth_of_op[op]):
+            return None
+        self.former[result] = value
+        return storage
 
     def _results(self, op: Op) -> None:
         begin, _ = self.clock[op]
@@ -312,7 +368,7 @@ class _Allocator:
         self._place(cond, [], [])
         self._place(body, carries, body.args)
 
-    def _copy_results(self, block: Block, targets: Sequence[Storage]) -> None:
+    def _copy_results(self, block: Block, targets: Sequence[Storage], owners: Sequence[Value | None]) -> None:
         tick = self.block_end[block]
         moves = [
             (target, self.home[value], target.size)
@@ -320,14 +376,12 @@ class _Allocator:
             if target is not _NOTHING and isinstance(value.type, Tensor) and self.home[value] is not target
         ]
         overwritten = {id(target) for target, _, _ in moves}
-        if block is self.block:
-            # An output may share memory with the parameter that is donated into it.
-            overwritten |= {id(self.home[self.block.args[p]]) for p in self.param_of_output.values()}
+        # An output may share memory with the parameter that is donated into it.
+        overwritten |= {id(self.home[o]) for o, t in zip(owners, targets, strict=False) if o and self.home[o] is not t}
         first, last = [], []
         for target, source, size in moves:
-            own_param = (
-                block is self.block and source.kind == PARAM and self.param_of_output.get(target.where) == source.where
-            )
+            donated = self.param_of_output.get(target.where) if target.kind == OUTPUT else None
+            own_param = source.kind == PARAM and donated == source.where
             if id(source) in overwritten and not own_param:
                 # A parallel assignment (swap): through a temporary, so that no source is overwritten before it is read.
                 temporary = Storage(ARENA, size, tick)
