@@ -275,8 +275,8 @@ class _Allocator:
             case "case" | "if":
                 for result in op.results:
                     if isinstance(result.type, Tensor):
-                        storage = self.wanted.get(result) or self._taken_over(op, result)
-                        self._bind(result, storage or self._storage(ARENA, result, begin), begin)
+                        place = self.wanted.get(result) or self._taken_over(op, result)
+                        self._bind(result, place or self._storage(ARENA, result, begin), begin)
                 targets = [self.home.get(r, _NOTHING) for r in op.results]
                 for region in op.regions:
                     self._place(region, targets, [self.former.get(r) for r in op.results])
