@@ -244,7 +244,7 @@ class _Allocator:
         return self.reads[block].get(viewed(owner), 0)
 
     def _continued(self, op: Op, index: int) -> Value | None:
-        """The value from outside that a result of branches is: as it was in some of them, updated in others."""
+        """The one value from outside that branches give back, as it was or updated; None where there are several."""
         found, depth = set(), self.depth_of_op[op]
         for region in op.regions:
             value = region.results[index]
