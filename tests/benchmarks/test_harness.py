@@ -85,6 +85,21 @@ def test_wrong_result(engines, tmp_path):
     assert "wrong result" in report.remarks([row])[0]
 
 
+def test_result_of_a_second_call(engines, tmp_path):
+    """An engine that writes into an argument that was not donated is right once."""
+    engine = engines["xla"]
+
+    class Overwrites(Engine):
+        def ask(self, limit, request, *arguments):
+            found = engine.ask(limit, request, *arguments)
+            return 0.5 if request == "check" and arguments[2] else found
+
+    figures, _ = measure(case("dispatch/x + 1"), [Overwrites("xla", engine.log)], engines["reference"], tmp_path, PLAN)
+    figure = figures["xla"]
+    assert figure.wrong and figure.error == 0.5 and not figure.rounds
+    assert figure.said == "wrong result when called again with the same arguments: error 0.5 of the largest magnitude"
+
+
 def test_missing_engine(tmp_path):
     """An engine that is not there says so and does not end the run."""
     engine = Engine("xla", tmp_path / "log", {"JAX_PLATFORMS": "nowhere"})
