@@ -1,5 +1,5 @@
-// Library calls "lu", over batches of small matrices, and "ferrule.lu_permutation": what the exchanges of rows that a
-// factorization made come to.
+// The functions of small matrices for this processor, and the library call "ferrule.lu_permutation": what the exchanges
+// of rows that a factorization made come to.
 #include <algorithm>
 #include <numeric>
 #include <type_traits>
@@ -24,50 +24,6 @@ const SmallMatrixKernels& Kernels() {
 }
 
 constexpr int64_t kThreadWork = 1 << 16;  // multiply-adds that are worth a thread: some microseconds
-
-template <class T>
-class Lu : public Prepared {
- public:
-  Lu(int64_t batch, int64_t rows, int64_t columns) : batch_(batch), rows_(rows), columns_(columns) {}
-
-  Status Run(void* const* operands, void* const* results, ExecContext& context) const override {
-    const int64_t steps = std::min(rows_, columns_), matrix = rows_ * columns_;
-    const T* from = static_cast<const T*>(operands[0]);
-    T* to = static_cast<T*>(results[0]);
-    auto *pivots = static_cast<int32_t*>(results[1]), *info = static_cast<int32_t*>(results[2]);
-    context.pool->For(batch_, kThreadWork / (matrix * steps + 1) + 1, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        info[i] = SmallMatrix<T>().factor(from + i * matrix, rows_, columns_, to + i * matrix, pivots + i * steps);
-      }
-    });
-    return Status();
-  }
-
- private:
-  int64_t batch_, rows_, columns_;
-};
-
-Result<std::unique_ptr<Prepared>> PrepareLu(const CallDesc& call) {
-  Attributes attributes(call);
-  attributes.Expect(1, 3);
-  FERRULE_RETURN_IF_ERROR(attributes.status());
-  const auto& dims = call.operands[0].dims;
-  if (dims.size() < 2 || std::max(dims.back(), dims[dims.size() - 2]) > kSmallMatrix) {
-    attributes.Fail("the operand's last two dimensions are not those of a small matrix");
-    return attributes.status();
-  }
-  const int64_t columns = dims.back(), rows = dims[dims.size() - 2];
-  const int64_t batch = std::accumulate(dims.begin(), dims.end() - 2, int64_t{1}, std::multiplies<>());
-  switch (ElementOf(call.operands[0])) {
-    case Element::kF32:
-      return std::unique_ptr<Prepared>(new Lu<float>(batch, rows, columns));
-    case Element::kF64:
-      return std::unique_ptr<Prepared>(new Lu<double>(batch, rows, columns));
-    default:
-      attributes.Fail("it is defined for f32 and f64 only");
-      return attributes.status();
-  }
-}
 
 // The exchanges are counted from zero, or from the end where they are negative; none outside of the rows is made.
 class LuPermutation : public Prepared {
@@ -110,8 +66,7 @@ Result<std::unique_ptr<Prepared>> PreparePermutation(const CallDesc& call) {
   return std::unique_ptr<Prepared>(new LuPermutation(batch, from.back(), to.back()));
 }
 
-[[maybe_unused]] const bool registered =
-    RegisterCall("lu", &PrepareLu) && RegisterCall("ferrule.lu_permutation", &PreparePermutation);
+[[maybe_unused]] const bool registered = RegisterCall("ferrule.lu_permutation", &PreparePermutation);
 
 }  // namespace
 

@@ -396,9 +396,17 @@ void SolveMany(bool lower, bool unit, int64_t n, const T* a, int64_t a_row, T* b
   for (; c < columns; c += kCount) SolveColumns<T, 1>(lower, unit, n, a, a_row, b + c, b_row);
 }
 
+}  // namespace FERRULE_ISA
+}  // namespace ferrule
+
+#include "lu_panel_kernel.h"
+
+namespace ferrule {
+namespace FERRULE_ISA {
+
 template <class T>
 constexpr SmallMatrixFunctions<T> SmallMatrixOf() {
-  return {Factor<T>, Cholesky<T>, Turn<T>, SolveOne<T>, SolveMany<T>};
+  return {Factor<T>, Panel<T>, Cholesky<T>, Turn<T>, SolveOne<T>, SolveMany<T>};
 }
 
 constexpr SmallMatrixKernels SmallMatrix() { return {SmallMatrixOf<float>(), SmallMatrixOf<double>()}; }

@@ -7,6 +7,7 @@ namespace ferrule {
 
 // Matrices of at most so many rows and columns: all that a function needs lies in the nearest cache.
 constexpr int64_t kSmallMatrix = 64;
+constexpr int64_t kPanelColumns = 128;
 
 // All matrices are row-major.
 template <class T>
@@ -15,6 +16,9 @@ struct SmallMatrixFunctions {
   // largest magnitudes of each column. pivots[k] is the row, counted from 1, that was exchanged with row k. Returns the
   // first zero on the diagonal of U, counted from 1, or 0.
   int32_t (*factor)(const T* from, int64_t rows, int64_t columns, T* to, int32_t* pivots);
+  // The same in place for a panel whose columns, at most kPanelColumns and no more than the rows, are `stride` apart,
+  // each followed by room for a vector.
+  int32_t (*panel)(T* a, int64_t stride, int64_t rows, int64_t columns, int32_t* pivots);
   // In place on the lower triangle: A = L L^T; what is above the diagonal is overwritten. False when A is not positive
   // definite.
   bool (*cholesky)(T* a, int64_t a_row, int64_t n);

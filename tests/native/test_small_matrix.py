@@ -165,7 +165,7 @@ def test_exchanges_of_rows():
     np.testing.assert_array_equal(got, [[2, 0, 5, 3, 4, 1], [0, 5, 2, 3, 4, 1], [0, 2, 1, 3, 4, 5]])
 
 
-@pytest.mark.parametrize("shape, dtype", [((65, 3), "f"), ((3, 65), "f"), ((4, 4), "F"), ((4, 4), "i")])
+@pytest.mark.parametrize("shape, dtype", [((65, 0), "f"), ((4,), "f"), ((4, 4), "F"), ((4, 4), "i")])
 def test_what_it_is_not_for(shape, dtype):
     with pytest.raises(RuntimeError, match="library call lu"):
-        lu(np.ones(shape, dtype))
+        call("lu", [np.ones(shape, dtype)], [(shape, dtype), (shape[:1], "i"), ((1,), "i")], {})

@@ -1,4 +1,4 @@
-"""LU factors of small matrices by Ferrule's own loops (native/small_matrix.cc), where JAX asks LAPACK for them.
+"""LU factors by Ferrule's own loops (native/lu.cc), where JAX asks LAPACK for them.
 
 LAPACK wants matrices column by column, which takes a transpose before and one after the call; ours takes them as they
 lie, so that the transposes around it and those of the layout cancel each other.
@@ -14,7 +14,6 @@ from ferrule.ir import Block, Op, Tensor, Value
 from ferrule.ir import types as t
 
 TARGETS = {"lapack_sgetrf_ffi": t.f32, "lapack_dgetrf_ffi": t.f64}
-LARGEST = 64  # rows and columns: kSmallMatrix of native/small_matrix_tables.h
 
 
 def small_lu(out: Block, op: Op, operands: Sequence[Value]) -> Sequence[Value] | None:
@@ -27,7 +26,7 @@ def small_lu(out: Block, op: Op, operands: Sequence[Value]) -> Sequence[Value] |
         return None
     *batch, rows, columns = type.shape
     pivots, info = Tensor((*batch, min(rows, columns)), t.i32), Tensor(tuple(batch), t.i32)
-    if not 0 < min(rows, columns) <= max(rows, columns) <= LARGEST or 0 in batch:
+    if min(rows, columns) == 0 or 0 in batch:
         return None
     if [r.type for r in op.results] != [type, pivots, info] or not by_columns(op, len(type.shape)):
         return None
