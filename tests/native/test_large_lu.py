@@ -135,7 +135,7 @@ def run(variables):
     code = """
 import sys
 sys.path.insert(0, sys.argv[1])
-from test_lu import CHECKS, TYPES
+from test_large_lu import CHECKS, TYPES
 for check in CHECKS.values():
     for dtype in TYPES:
         check(dtype)
