@@ -88,6 +88,7 @@ def cases() -> list[Case]:
             tolerance=1e-3,
         ),
         Case("QR, 256", qr, lambda: (normal(256, 256),), torch=qr_torch, flops=8 * 256**3 / 3, tolerance=1e-2),
+        Case("QR, 1024", qr, lambda: (normal(1024, 1024),), torch=qr_torch, flops=8 * 1024**3 / 3, tolerance=1e-2),
         Case(
             "symmetric eigenvalues and vectors, 256",
             eigh,

@@ -22,6 +22,7 @@ from ferrule.passes.lapack import batch_dims
 from ferrule.passes.match_device import PRODUCTS, device_rule
 from ferrule.passes.match_mkl import mkl_rule
 from ferrule.passes.parallel_scan import parallel_running_total
+from ferrule.passes.qr import qr
 from ferrule.passes.ragged import ragged_dot
 from ferrule.passes.slices import cut
 from ferrule.passes.small_dots import small_dot
@@ -403,6 +404,8 @@ def _custom_call(out: Block, op: Op, operands: list[Value]) -> Sequence[Value]:
         return factors
     if (vectors := eigh(out, op, operands)) is not None:
         return vectors
+    if (reflections := qr(out, op, operands)) is not None:
+        return reflections
     config = op.attrs.get("backend_config")
     version = int(op.attrs.get("api_version", 1))
     if isinstance(older := op.attrs.get("mhlo.backend_config"), dict):

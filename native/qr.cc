@@ -1,0 +1,448 @@
+// Library calls "geqrf", "householder_product" and "ormqr", over batches of row-major matrices: QR factorizations and
+// the products of their reflections, with the answers of LAPACK's routines (geqrf, orgqr and ungqr, ormqr and unmqr).
+//
+// Matrices of a few vectors' columns are one panel (qr_kernel.h), one matrix in each thread. Others are factored in
+// blocks of columns, those in panels. A block's columns are brought up to date and factored by one thread while the
+// others apply the block before it to the rest.
+#include <algorithm>
+#include <cmath>
+#include <complex>
+#include <limits>
+#include <numeric>
+#include <type_traits>
+#include <vector>
+
+#include "aligned_scratch.h"
+#include "attributes.h"
+#include "calls.h"
+#include "cpu_features.h"
+#include "element.h"
+#include "gemm_spread.h"
+#include "program.h"
+#include "qr_reflections.h"
+#include "qr_tables.h"
+#include "thread_pool.h"
+#include "triangular.h"
+
+#pragma GCC optimize("O3")
+
+namespace ferrule {
+namespace {
+
+const QrKernels& Kernels() {
+#if defined(__x86_64__)
+  if (ChosenIsa() == Isa::kAvx512) return kAvx512Qr;
+  if (ChosenIsa() == Isa::kAvx2) return kAvx2Qr;
+#endif
+  return kBaselineQr;
+}
+
+template <class T>
+const QrFunctions<T>& Functions() {
+  if constexpr (std::is_same_v<T, float>) {
+    return Kernels().f32;
+  } else {
+    return Kernels().f64;
+  }
+}
+
+constexpr int64_t kSmallRows = 256;      // of matrices that are one panel
+constexpr int64_t kPanel = 32;           // columns of a panel of a large matrix, as far as vectors reach
+constexpr int64_t kBlock = 128;          // columns that are applied at once
+constexpr int64_t kSlice = 64;           // columns that are worth a thread
+constexpr double kThreadWork = 1 << 16;  // multiply-adds that are worth a thread: some microseconds
+constexpr double kSpreadWork = 1 << 20;  // of a matrix that is spread over the threads
+
+template <class T>
+int64_t PanelColumns() {
+  return std::min(kPanel, kQrVectors * Functions<T>().lanes);
+}
+
+// The columns of a block of k.
+template <class T>
+int64_t BlockColumns(int64_t k) {
+  const int64_t panel = PanelColumns<T>(), quarter = (k / 4 + panel - 1) / panel * panel;
+  return std::clamp(quarter, panel, kBlock);
+}
+
+// Vectors that hold so many columns, where those are few.
+template <class T>
+int64_t VectorsOf(int64_t columns) {
+  return (columns + Functions<T>().lanes - 1) / Functions<T>().lanes;
+}
+
+template <class T>
+bool IsSmall(int64_t rows, int64_t columns) {
+  return rows <= kSmallRows && VectorsOf<T>(columns) <= kQrVectors;
+}
+
+// Columns whose largest elements are far from one are divided by powers of two, which the reflections do not depend on:
+// squares and products of their elements then stay in the range of exponents.
+template <class T>
+class Scales {
+ public:
+  Scales(const T* largest, int64_t columns) {
+    constexpr int kFar = std::numeric_limits<T>::max_exponent / 3;
+    for (int64_t c = 0; c < columns; ++c) {
+      int exponent = 0;
+      if (largest[c] > 0 && std::isfinite(largest[c])) std::frexp(largest[c], &exponent);
+      if (std::abs(exponent) < kFar) continue;
+      exponents_.resize(static_cast<size_t>(columns));
+      exponents_[static_cast<size_t>(c)] = exponent;
+    }
+  }
+
+  void Divide(T* a, int64_t a_row, int64_t rows) const { Turn(a, a_row, rows, -1, false); }
+  void Restore(T* a, int64_t a_row, int64_t rows) const { Turn(a, a_row, rows, 1, true); }
+
+ private:
+  void Turn(T* a, int64_t a_row, int64_t rows, int sign, bool upper) const {
+    for (size_t c = 0; c < exponents_.size(); ++c) {
+      if (exponents_[c] == 0) continue;
+      const int64_t column = static_cast<int64_t>(c), end = upper ? std::min(rows, column + 1) : rows;
+      for (int64_t i = 0; i < end; ++i) a[i * a_row + column] = std::ldexp(a[i * a_row + column], sign * exponents_[c]);
+    }
+  }
+
+  std::vector<int> exponents_;  // empty where all are zero
+};
+
+// to = from, less what its columns are divided by.
+template <class T>
+Scales<T> CopyScaled(const T* from, int64_t from_row, int64_t rows, int64_t columns, T* to, int64_t to_row,
+                     ThreadPool* pool) {
+  constexpr int64_t kMostParts = 16, kLeastRows = 64;
+  static thread_local AlignedScratch scratch;
+  const int64_t parts =
+      pool ? std::clamp<int64_t>(rows / kLeastRows, 1, std::min<int64_t>(kMostParts, pool->threads())) : 1;
+  T* largest = scratch.Get<T>(parts * columns);
+  std::fill_n(largest, parts * columns, T(0));
+  gemm::Spread(pool, parts, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t p = begin; p < end; ++p) {
+      const int64_t row = gemm::Border(rows, parts, 1, p), count = gemm::Border(rows, parts, 1, p + 1) - row;
+      Functions<T>().copy(from + row * from_row, from_row, count, columns, to + row * to_row, to_row,
+                          largest + p * columns);
+    }
+  });
+  for (int64_t p = 1; p < parts; ++p) {
+    for (int64_t c = 0; c < columns; ++c) largest[c] = std::max(largest[c], largest[p * columns + c]);
+  }
+  Scales<T> scales(largest, columns);
+  scales.Divide(to, to_row, rows);
+  return scales;
+}
+
+template <class T>
+void FactorSmall(const T* from, int64_t rows, int64_t columns, T* to, T* tau) {
+  static thread_local AlignedScratch scratch;
+  const int64_t vectors = VectorsOf<T>(columns), width = vectors * Functions<T>().lanes;
+  T* panel = scratch.Get<T>(rows * width);
+  if (width > columns) {
+    for (int64_t i = 0; i < rows; ++i) std::fill_n(panel + i * width + columns, width - columns, T(0));
+  }
+  const Scales<T> scales = CopyScaled(from, columns, rows, columns, panel, width, nullptr);
+  Functions<T>().factor(panel, vectors, rows, std::min(rows, columns), tau);
+  scales.Restore(panel, width, rows);
+  for (int64_t i = 0; i < rows; ++i) std::copy_n(panel + i * width, columns, to + i * columns);
+}
+
+// In place in a[rows][count], from whose first row on the reflections are.
+template <class T>
+void FactorBlock(T* a, int64_t a_row, int64_t rows, int64_t count, T* tau, Reflections<T>* made, ThreadPool* pool) {
+  static thread_local AlignedScratch panel_scratch, reflections_scratch;
+  const int64_t most = PanelColumns<T>();
+  for (int64_t j = 0; j < count; j += most) {
+    const int64_t columns = std::min(most, count - j), vectors = VectorsOf<T>(columns);
+    const int64_t width = vectors * Functions<T>().lanes, left = rows - j;
+    T* corner = a + j * a_row + j;
+    T* panel = panel_scratch.Get<T>(left * width);
+    for (int64_t i = 0; i < left; ++i) {
+      std::copy_n(corner + i * a_row, columns, panel + i * width);
+      std::fill(panel + i * width + columns, panel + (i + 1) * width, T(0));
+    }
+    Functions<T>().factor(panel, vectors, left, columns, tau + j);
+    for (int64_t i = 0; i < left; ++i) std::copy_n(panel + i * width, columns, corner + i * a_row);
+    made->Add(panel, width, columns, tau + j, pool);
+    if (const int64_t others = count - j - columns; others > 0) {
+      Reflections<T> own(left, columns, reflections_scratch.Get<T>(Reflections<T>::Elements(left, columns)));
+      own.Add(panel, width, columns, tau + j, pool);
+      own.ApplyLeft(true, corner + columns, a_row, others, pool);
+    }
+  }
+}
+
+// In place, for columns that are in range.
+template <class T>
+void FactorLarge(T* a, int64_t rows, int64_t columns, T* tau, ThreadPool* pool) {
+  static thread_local AlignedScratch scratch;
+  const int64_t steps = std::min(rows, columns), most = BlockColumns<T>(steps);
+  const int64_t room = Reflections<T>::Elements(rows, most);
+  T* memory = scratch.Get<T>(2 * room);
+  Reflections<T> current(rows, most, memory), next(0, most, memory);
+  FactorBlock(a, columns, rows, std::min(most, steps), tau, &current, pool);
+  const int64_t threads = pool ? pool->threads() : 1;
+  for (int64_t j = 0; j < steps; j += most) {
+    // The next block, then the others, in slices.
+    const int64_t start = j + current.count(), count = std::clamp<int64_t>(steps - start, 0, most);
+    const int64_t first = start + count, rest = columns - first, row = j * columns;
+    const int64_t slices = threads == 1 ? rest > 0 : std::clamp<int64_t>(rest / kSlice, rest > 0, 3 * threads);
+    next = Reflections<T>(rows - start, most, memory + (j / most % 2 == 0 ? room : 0));
+    const bool alone = slices == 0;
+    auto some = [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        if (i == 0 && count > 0) {
+          current.ApplyLeft(true, a + row + start, columns, count, alone ? pool : nullptr);
+          FactorBlock(a + start * columns + start, columns, rows - start, count, tau + start, &next,
+                      alone ? pool : nullptr);
+        } else if (i > 0) {
+          const int64_t from = gemm::Border(rest, slices, 16, i - 1), to = gemm::Border(rest, slices, 16, i);
+          if (from < to) current.ApplyLeft(true, a + row + first + from, columns, to - from, nullptr);
+        }
+      }
+    };
+    gemm::Spread(pool, 1 + slices, 1, some);
+    current = next;
+  }
+}
+
+template <class T>
+void GenerateSmall(const T* a, int64_t rows, int64_t columns, int64_t steps, const T* tau, T* q) {
+  static thread_local AlignedScratch scratch;
+  const int64_t vectors = VectorsOf<T>(columns), width = vectors * Functions<T>().lanes;
+  if (width == columns) return Functions<T>().generate(a, columns, rows, steps, tau, q, vectors);
+  T* panel = scratch.Get<T>(rows * width);
+  Functions<T>().generate(a, columns, rows, steps, tau, panel, vectors);
+  for (int64_t i = 0; i < rows; ++i) std::copy_n(panel + i * width, columns, q + i * columns);
+}
+
+// The reflections of a whole matrix, in blocks.
+template <class T>
+class AllReflections {
+ public:
+  AllReflections(const T* a, int64_t a_row, int64_t rows, int64_t steps, const T* tau, ThreadPool* pool) {
+    static thread_local AlignedScratch scratch;
+    const int64_t most = BlockColumns<T>(steps), panel = PanelColumns<T>(), count = (steps + most - 1) / most;
+    int64_t elements = 0;
+    for (int64_t i = 0; i < count; ++i) elements += Reflections<T>::Elements(rows - i * most, most);
+    T* memory = scratch.Get<T>(elements);
+    for (int64_t i = 0; i < count; ++i) {
+      blocks_.emplace_back(rows - i * most, most, memory);
+      memory += Reflections<T>::Elements(rows - i * most, most);
+    }
+    gemm::Spread(pool, count, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t last = std::min(steps, (i + 1) * most);
+        for (int64_t j = i * most; j < last; j += panel) {
+          blocks_[static_cast<size_t>(i)].Add(a + j * a_row + j, a_row, std::min(panel, last - j), tau + j,
+                                              count == 1 ? pool : nullptr);
+        }
+      }
+    });
+  }
+
+  const std::vector<Reflections<T>>& blocks() const { return blocks_; }
+
+ private:
+  std::vector<Reflections<T>> blocks_;
+};
+
+template <class T>
+void GenerateLarge(const T* a, int64_t rows, int64_t columns, int64_t steps, const T* tau, T* q, ThreadPool* pool) {
+  const AllReflections<T> all(a, columns, rows, steps, tau, pool);
+  for (int64_t i = 0; i < rows && steps < columns; ++i) {
+    std::fill(q + i * columns + steps, q + (i + 1) * columns, T(0));
+    if (i >= steps && i < columns) q[i * columns + i] = T(1);
+  }
+  const int64_t threads = pool ? pool->threads() : 1;
+  int64_t start = steps;
+  for (size_t block = all.blocks().size(); block-- > 0;) {
+    const Reflections<T>& some = all.blocks()[block];
+    start -= some.count();
+    T* corner = q + start * columns + start;
+    const int64_t rest = columns - start - some.count();
+    const int64_t slices = threads == 1 ? rest > 0 : std::clamp<int64_t>(rest / kSlice, rest > 0, 3 * threads);
+    for (int64_t i = 0; i < start; ++i) std::fill_n(q + i * columns + start, some.count(), T(0));
+    gemm::Spread(pool, 1 + slices, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        if (i == slices) {
+          some.Columns(corner, columns, slices == 0 ? pool : nullptr);
+        } else {
+          const int64_t from = gemm::Border(rest, slices, 16, i), to = gemm::Border(rest, slices, 16, i + 1);
+          if (from < to) some.ApplyBelow(corner + some.count() + from, columns, to - from);
+        }
+      }
+    });
+  }
+}
+
+// One to a thread where there are many small ones, else one after the other with all threads.
+template <class F>
+void EachMatrix(ThreadPool* pool, int64_t batch, double work, F&& one) {
+  if (work >= kSpreadWork && batch < 4 * pool->threads()) {
+    for (int64_t i = 0; i < batch; ++i) one(i, pool);
+  } else {
+    gemm::Spread(pool, batch, static_cast<int64_t>(kThreadWork / (work + 1000)) + 1, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) one(i, nullptr);
+    });
+  }
+}
+
+struct QrShape {
+  int64_t batch, rows, columns, steps;  // steps: the reflections
+  int64_t c_rows = 0, c_columns = 0;    // of what they are applied to
+  bool left = true, adjoint = false;
+};
+
+double WorkOf(const QrShape& s) { return 2.0 * static_cast<double>(s.rows) * s.columns * s.steps; }
+
+template <class T>
+class Geqrf : public Prepared {
+ public:
+  explicit Geqrf(const QrShape& shape) : s_(shape) {}
+
+  Status Run(void* const* operands, void* const* results, ExecContext& context) const override {
+    const int64_t matrix = s_.rows * s_.columns;
+    EachMatrix(context.pool, s_.batch, WorkOf(s_), [&](int64_t i, ThreadPool* pool) {
+      const T* from = static_cast<const T*>(operands[0]) + i * matrix;
+      T *to = static_cast<T*>(results[0]) + i * matrix, *tau = static_cast<T*>(results[1]) + i * s_.steps;
+      if (IsSmall<T>(s_.rows, s_.columns)) return FactorSmall(from, s_.rows, s_.columns, to, tau);
+      const Scales<T> scales = CopyScaled(from, s_.columns, s_.rows, s_.columns, to, s_.columns, pool);
+      FactorLarge(to, s_.rows, s_.columns, tau, pool);
+      scales.Restore(to, s_.columns, s_.rows);
+    });
+    return Status();
+  }
+
+ private:
+  QrShape s_;
+};
+
+template <class T>
+class HouseholderProduct : public Prepared {
+ public:
+  explicit HouseholderProduct(const QrShape& shape) : s_(shape) {}
+
+  Status Run(void* const* operands, void* const* results, ExecContext& context) const override {
+    const int64_t matrix = s_.rows * s_.columns;
+    EachMatrix(context.pool, s_.batch, WorkOf(s_), [&](int64_t i, ThreadPool* pool) {
+      const T* a = static_cast<const T*>(operands[0]) + i * matrix;
+      const T* tau = static_cast<const T*>(operands[1]) + i * s_.steps;
+      T* q = static_cast<T*>(results[0]) + i * matrix;
+      if (IsSmall<T>(s_.rows, s_.columns)) return GenerateSmall(a, s_.rows, s_.columns, s_.steps, tau, q);
+      GenerateLarge(a, s_.rows, s_.columns, s_.steps, tau, q, pool);
+    });
+    return Status();
+  }
+
+ private:
+  QrShape s_;
+};
+
+template <class T>
+class Ormqr : public Prepared {
+ public:
+  explicit Ormqr(const QrShape& shape) : s_(shape) {}
+
+  Status Run(void* const* operands, void* const* results, ExecContext& context) const override {
+    const int64_t matrix = s_.rows * s_.columns, other = s_.c_rows * s_.c_columns;
+    EachMatrix(context.pool, s_.batch, 2.0 * static_cast<double>(other) * s_.steps, [&](int64_t i, ThreadPool* pool) {
+      const T* a = static_cast<const T*>(operands[0]) + i * matrix;
+      const T* tau = static_cast<const T*>(operands[1]) + i * s_.steps;
+      const T* from = static_cast<const T*>(operands[2]) + i * other;
+      T* c = static_cast<T*>(results[0]) + i * other;
+      if (c != from) std::copy_n(from, other, c);
+      const AllReflections<T> all(a, s_.columns, s_.rows, s_.steps, tau, pool);
+      const int64_t lines = s_.left ? s_.c_columns : s_.c_rows;
+      gemm::Spread(pool, lines, kSlice,
+                   [&](int64_t begin, int64_t end) { Apply(all.blocks(), c, begin, end - begin); });
+    });
+    return Status();
+  }
+
+ private:
+  void Apply(const std::vector<Reflections<T>>& blocks, T* c, int64_t from, int64_t count) const {
+    for (size_t k = 0; k < blocks.size(); ++k) {
+      const Reflections<T>& block = blocks[s_.left == s_.adjoint ? k : blocks.size() - 1 - k];
+      const int64_t before = s_.rows - block.rows();
+      if (s_.left) {
+        block.ApplyLeft(s_.adjoint, c + before * s_.c_columns + from, s_.c_columns, count, nullptr);
+      } else {
+        block.ApplyRight(s_.adjoint, c + from * s_.c_columns + before, s_.c_columns, count, nullptr);
+      }
+    }
+  }
+
+  QrShape s_;
+};
+
+template <template <class> class Call>
+Result<std::unique_ptr<Prepared>> Make(Attributes& attributes, Element type, const QrShape& shape) {
+  if (type == Element::kF32) return std::unique_ptr<Prepared>(new Call<float>(shape));
+  if (type == Element::kF64) return std::unique_ptr<Prepared>(new Call<double>(shape));
+  attributes.Fail("it is not defined for elements of type " + NameOf(type));
+  return attributes.status();
+}
+
+// Reads matrices[…][rows][columns] and taus[…][steps] with the same leading dimensions; false where they do not fit.
+bool ReadShape(const Shape& a, const Shape& taus, QrShape* shape) {
+  const auto &dims = a.dims, &tau = taus.dims;
+  if (dims.size() < 2 || tau.size() + 1 != dims.size() || a.dtype != taus.dtype) return false;
+  shape->columns = dims.back(), shape->rows = dims[dims.size() - 2], shape->steps = tau.back();
+  shape->batch = std::accumulate(dims.begin(), dims.end() - 2, int64_t{1}, std::multiplies<>());
+  return std::equal(tau.begin(), tau.end() - 1, dims.begin()) && shape->steps <= std::min(shape->rows, shape->columns);
+}
+
+Result<std::unique_ptr<Prepared>> PrepareGeqrf(const CallDesc& call) {
+  Attributes attributes(call);
+  attributes.Expect(1, 2);
+  FERRULE_RETURN_IF_ERROR(attributes.status());
+  QrShape shape{};
+  if (!ReadShape(call.operands[0], call.results[1], &shape) || call.results[0].dims != call.operands[0].dims ||
+      call.results[0].dtype != call.operands[0].dtype || shape.steps != std::min(shape.rows, shape.columns)) {
+    attributes.Fail("the results' shapes do not fit the matrix");
+    return attributes.status();
+  }
+  return Make<Geqrf>(attributes, ElementOf(call.operands[0]), shape);
+}
+
+Result<std::unique_ptr<Prepared>> PrepareProduct(const CallDesc& call) {
+  Attributes attributes(call);
+  attributes.Expect(2, 1);
+  FERRULE_RETURN_IF_ERROR(attributes.status());
+  QrShape shape{};
+  if (!ReadShape(call.operands[0], call.operands[1], &shape) || call.results[0].dims != call.operands[0].dims ||
+      call.results[0].dtype != call.operands[0].dtype || shape.rows < shape.columns) {
+    attributes.Fail("the shapes do not fit each other");
+    return attributes.status();
+  }
+  return Make<HouseholderProduct>(attributes, ElementOf(call.operands[0]), shape);
+}
+
+Result<std::unique_ptr<Prepared>> PrepareOrmqr(const CallDesc& call) {
+  Attributes attributes(call);
+  attributes.Expect(3, 1);
+  QrShape shape{};
+  shape.left = attributes.Bool("left", true);
+  shape.adjoint = attributes.Bool("adjoint", false);
+  FERRULE_RETURN_IF_ERROR(attributes.status());
+  const auto &a = call.operands[0].dims, &c = call.operands[2].dims;
+  bool fit = ReadShape(call.operands[0], call.operands[1], &shape) && c.size() == a.size() &&
+             std::equal(a.begin(), a.end() - 2, c.begin()) && call.results[0].dims == c &&
+             call.operands[2].dtype == call.operands[0].dtype && call.results[0].dtype == call.operands[0].dtype;
+  if (fit) {
+    shape.c_rows = c[c.size() - 2], shape.c_columns = c.back();
+    fit = (shape.left ? shape.c_rows : shape.c_columns) == shape.rows;
+  }
+  if (!fit) {
+    attributes.Fail("the shapes do not fit each other");
+    return attributes.status();
+  }
+  return Make<Ormqr>(attributes, ElementOf(call.operands[0]), shape);
+}
+
+[[maybe_unused]] const bool registered = RegisterCall("geqrf", &PrepareGeqrf) &&
+                                         RegisterCall("householder_product", &PrepareProduct) &&
+                                         RegisterCall("ormqr", &PrepareOrmqr);
+
+}  // namespace
+}  // namespace ferrule
