@@ -6,6 +6,7 @@
 #include "gemm_blocked.h"
 #include "gemm_epilogue.h"
 #include "gemm_library.h"
+#include "gemm_pieces.h"
 #include "program.h"
 #include "thread_pool.h"
 
@@ -132,9 +133,10 @@ Result<std::unique_ptr<Prepared>> PrepareGemm(const CallDesc& call) {
     attributes.Fail("a right side in panels does not fit");
     return attributes.status();
   }
-  auto library = packed ? nullptr : LibraryGemm(shape, call.sources.empty() ? OperandSource{} : call.sources[1]);
-  if (library && epilogue) return std::unique_ptr<Prepared>(new ThenEpilogue(std::move(library), shape, epilogue));
-  if (library) return library;
+  const OperandSource right = call.sources.empty() ? OperandSource{} : call.sources[1];
+  auto library = packed ? nullptr : LibraryGemm(shape, right);
+  if (library && epilogue) library = std::make_unique<ThenEpilogue>(std::move(library), shape, epilogue);
+  if (library) return GemmInPieces(std::move(library), shape, right, epilogue);
   return std::unique_ptr<Prepared>(new Gemm(shape, *accumulator, epilogue, call, packed));
 }
 

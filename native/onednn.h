@@ -95,6 +95,11 @@ struct OneDnn {
     constexpr int kAvx2Vnni = 1 << 3, kAvx512Vnni = 1 << 6;
     return (get_effective_cpu_isa() & (kAvx2Vnni | kAvx512Vnni)) != 0;
   }
+  // Whether it multiplies on tile registers (AMX).
+  bool HasTiles() const {
+    constexpr int kAmxTile = 1 << 9;
+    return (get_effective_cpu_isa() & kAmxTile) != 0;
+  }
   // The number of a type; 0 when oneDNN does not have it.
   static int TypeOf(Element e);
 };

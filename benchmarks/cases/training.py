@@ -9,6 +9,7 @@ from harness.case import Case, Gradient, integers, normal
 
 import jax
 
+SIZES = (784, 512, 512, 10)
 RATE, FIRST, SECOND, EPSILON = 1e-3, 0.9, 0.999, 1e-8
 
 
@@ -70,9 +71,14 @@ def arguments(sizes, batch):
     return params, means, squares, np.float32(10), normal(batch, sizes[0], seed=9), integers(sizes[-1], batch)
 
 
+def narrow_arguments():
+    params, *_, x, _ = arguments(SIZES, 128)
+    return jax.tree.map(lambda array: array.astype(jnp.bfloat16), (params, x))
+
+
 def cases() -> list[Case]:
     found = []
-    for sizes, batch in (((784, 512, 512, 10), 128), ((64, 128, 128, 10), 32)):
+    for sizes, batch in ((SIZES, 128), ((64, 128, 128, 10), 32)):
         name = "-".join(map(str, sizes))
         weights = sum(a * b for a, b in zip(sizes, sizes[1:]))
         common = {
@@ -95,6 +101,19 @@ def cases() -> list[Case]:
                 bytes=4.0 * weights,
             )
         )
+    weights = sum(a * b for a, b in zip(SIZES, SIZES[1:]))
+    found.append(
+        Case(
+            "MLP 784-512-512-10 of bf16, batch 128, inference",
+            mlp,
+            narrow_arguments,
+            torch=mlp_torch,
+            flops=2.0 * 128 * weights,
+            bytes=2.0 * weights,
+            peak="bf16",
+            tolerance=5e-2,
+        )
+    )
     return found
 
 
