@@ -193,6 +193,9 @@ class TriangularSolve : public Prepared {
     // Whole vectors of zeros follow what there is of several columns.
     bool padded = std::is_floating_point_v<T> && !library && !one_vector;
     int64_t lanes = padded ? kSmallLanes<T> : 1, width = (columns + lanes - 1) / lanes * lanes;
+    // Rows a multiple of 4 KB apart would share few places of the first cache.
+    constexpr int64_t kPage = 4096 / static_cast<int64_t>(sizeof(T));
+    if (padded && width % kPage == 0 && s_.n > kSolveLeaf<T>) width += 2 * lanes;
     bool alone = s_.n > 256 || s_.batch == 1;
     auto some = [&](int64_t begin, int64_t end) {
       static thread_local AlignedScratch a_scratch, b_scratch, turned_scratch;
@@ -223,25 +226,30 @@ class TriangularSolve : public Prepared {
           factor = a;
         }
         from = static_cast<const char*>(operands[1]) + i * right * size;
-        bool as_it_lies = s_.left && width == columns;
-        LoadElements(type_, from, 1, right, as_it_lies ? b : turned);
-        if (!as_it_lies) {
+        char* to = static_cast<char*>(results[0]) + i * right * size;
+        ThreadPool* pool = alone ? context.pool : nullptr;
+        if (s_.left && type_ == kElementOf<T>) {
+          Rows(reinterpret_cast<const T*>(from), columns, b, width, pool);
+        } else {
+          LoadElements(type_, from, 1, right, turned);
           if (s_.left) {
-            Rows(turned, columns, b, width);
+            Rows(turned, columns, b, width, nullptr);
           } else {
             Transpose(turned, s_.columns, s_.rows, s_.columns, false, b, width);
           }
-          for (int64_t r = 0; r < s_.n; ++r) std::fill(b + r * width + columns, b + (r + 1) * width, T(0));
         }
-        SolveTriangular(lower, s_.unit, s_.n, factor, s_.n, b, width, alone ? context.pool : nullptr);
-        if (!as_it_lies) {
-          if (s_.left) {
-            Rows(b, width, turned, columns);
-          } else {
-            Transpose(b, width, s_.columns, s_.rows, false, turned, s_.columns);
-          }
+        for (int64_t r = 0; r < s_.n; ++r) std::fill(b + r * width + columns, b + (r + 1) * width, T(0));
+        SolveTriangular(lower, s_.unit, s_.n, factor, s_.n, b, width, pool);
+        if (s_.left && type_ == kElementOf<T>) {
+          Rows(b, width, reinterpret_cast<T*>(to), columns, pool);
+          continue;
         }
-        StoreElements(type_, static_cast<char*>(results[0]) + i * right * size, 1, right, as_it_lies ? b : turned);
+        if (s_.left) {
+          Rows(b, width, turned, columns, nullptr);
+        } else {
+          Transpose(b, width, s_.columns, s_.rows, false, turned, s_.columns);
+        }
+        StoreElements(type_, to, 1, right, turned);
       }
     };
     if (alone) {
@@ -268,8 +276,11 @@ class TriangularSolve : public Prepared {
   }
 
   // What two matrices of n rows have in common.
-  void Rows(const T* from, int64_t from_row, T* to, int64_t to_row) const {
-    for (int64_t r = 0; r < s_.n; ++r) std::copy_n(from + r * from_row, std::min(from_row, to_row), to + r * to_row);
+  void Rows(const T* from, int64_t from_row, T* to, int64_t to_row, ThreadPool* pool) const {
+    const int64_t columns = std::min(from_row, to_row), grain = (1 << 15) / std::max<int64_t>(1, columns) + 1;
+    gemm::Spread(pool, s_.n, grain, [&](int64_t begin, int64_t end) {
+      for (int64_t r = begin; r < end; ++r) std::copy_n(from + r * from_row, columns, to + r * to_row);
+    });
   }
 
   void Trsm(TrsmRoutine<T> trsm, const T* a, T* b) const {

@@ -87,6 +87,14 @@ def cases() -> list[Case]:
             flops=1024.0 * 1024 * 256,
             tolerance=1e-3,
         ),
+        Case(
+            "inverse, 1024",
+            jnp.linalg.inv,
+            lambda: (regular(1024, 1024),),
+            torch=la and la.inv,
+            flops=2 * 1024.0**3,
+            tolerance=1e-3,
+        ),
         Case("QR, 256", qr, lambda: (normal(256, 256),), torch=qr_torch, flops=8 * 256**3 / 3, tolerance=1e-2),
         Case("QR, 1024", qr, lambda: (normal(1024, 1024),), torch=qr_torch, flops=8 * 1024**3 / 3, tolerance=1e-2),
         Case(
