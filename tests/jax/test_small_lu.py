@@ -10,7 +10,7 @@ from jax.scipy.linalg import lu_factor
 import jax
 from ferrule.ir import Block, Tensor, Token
 from ferrule.ir.types import f32
-from ferrule.passes.small_lu import small_lu
+from ferrule.passes.lu import lu
 from ferrule.pipeline import compile_program
 from ferrule.program import Call, Launch, While
 
@@ -54,7 +54,7 @@ def test_other_calls_are_left_alone():
         for types in ([], [Token()], [vector], [vector, vector]):
             block = Block(types)
             op = block.add("custom_call", block.args, [vector] * 3, {"call_target_name": name})
-            assert small_lu(block, op, op.operands) is None
+            assert lu(block, op, op.operands) is None
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ferrule.ir import Block, Op, Tensor, Value
 from ferrule.ir import types as t
 from ferrule.libraries import has_lapack
-from ferrule.passes.small_lu import by_columns
+from ferrule.passes.lu import by_columns
 
 TARGETS = {"lapack_ssyevd_ffi": t.f32, "lapack_dsyevd_ffi": t.f64}
 LEAST, MOST = 64, 16384  # rows: with fewer nothing is gained, and with more the integers of LAPACK get short

@@ -19,6 +19,7 @@ from ferrule.ir import types as t
 from ferrule.passes import device_fft, device_scan, device_sort
 from ferrule.passes.eigh import eigh
 from ferrule.passes.lapack import batch_dims
+from ferrule.passes.lu import lu, never_refused
 from ferrule.passes.match_device import PRODUCTS, device_rule
 from ferrule.passes.match_mkl import mkl_rule
 from ferrule.passes.parallel_scan import parallel_running_total
@@ -26,7 +27,6 @@ from ferrule.passes.qr import qr
 from ferrule.passes.ragged import ragged_dot
 from ferrule.passes.slices import cut
 from ferrule.passes.small_dots import small_dot
-from ferrule.passes.small_lu import never_refused, small_lu
 from ferrule.passes.vector_dots import STORED, made_here, vector_dot
 from ferrule.stablehlo.tables import TypedFloat, TypedInt
 from ferrule.targets.gpu import Gpu
@@ -400,7 +400,7 @@ def _custom_call(out: Block, op: Op, operands: list[Value]) -> Sequence[Value]:
     target = op.attrs["call_target_name"]
     if target in SINKS and not op.results:
         return []
-    if (factors := small_lu(out, op, operands)) is not None:
+    if (factors := lu(out, op, operands)) is not None:
         return factors
     if (vectors := eigh(out, op, operands)) is not None:
         return vectors

@@ -16,7 +16,7 @@ from ferrule.ir import types as t
 TARGETS = {"lapack_sgetrf_ffi": t.f32, "lapack_dgetrf_ffi": t.f64}
 
 
-def small_lu(out: Block, op: Op, operands: Sequence[Value]) -> Sequence[Value] | None:
+def lu(out: Block, op: Op, operands: Sequence[Value]) -> Sequence[Value] | None:
     """The results of a call of LAPACK's getrf: factors, pivots and info; None where it is to stay."""
     dtype = TARGETS.get(op.attrs["call_target_name"])
     if dtype is None or len(operands) != 1 or len(op.results) != 3:
