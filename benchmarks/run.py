@@ -4,8 +4,8 @@
                              [--json FILE] [--write docs/performance.md] [--from-json FILE]
 
 Every engine is a process of its own; they take turns, one runs at a time. A figure is the median over rounds. Results
-are compared with a reference in float64; a wrong one is shown as such, not as a time. `pip install '.[bench]'`
-brings the other engines; one that is missing gives a sentence.
+are compared with a reference in float64, those of a second call, too; a wrong one is shown as such, not as a time.
+`pip install '.[bench]'` brings the other engines; one that is missing gives a sentence.
 """
 
 from __future__ import annotations

@@ -11,17 +11,6 @@ namespace FERRULE_ISA {
 
 constexpr int kPanelLeaf = 8;
 
-// What pivots are compared by: magnitudes as integers, NaN less than all.
-template <class T>
-inline typename Lanes<T>::Index PivotKey(typename Lanes<T>::Vector x) {
-  using I = typename Lanes<T>::Index;
-  using N = typename Lanes<T>::Integer;
-  constexpr N kInfinity = sizeof(T) == 4 ? N(0x7F800000) : N(0x7FF0000000000000);
-  constexpr N kMagnitude = sizeof(T) == 4 ? N(0x7FFFFFFF) : N(0x7FFFFFFFFFFFFFFF);
-  const I bits = (I)x & kMagnitude;
-  return bits | (bits > kInfinity);
-}
-
 // A vector of rows, of which those where `stays` is true stay as they are, of column I of a leaf.
 template <class T, int I, bool kSomeStay>
 inline typename Lanes<T>::Index PanelVector(T* leaf, int64_t stride, const typename Lanes<T>::Vector* above,

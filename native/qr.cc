@@ -6,7 +6,6 @@
 // others apply the block before it to the rest.
 #include <algorithm>
 #include <cmath>
-#include <complex>
 #include <limits>
 #include <numeric>
 #include <type_traits>

@@ -1,11 +1,9 @@
-// Blocks of Householder reflections of row-major matrices: 1 - V T V^H with the vectors in V's columns and a triangular
+// Blocks of Householder reflections of row-major matrices: 1 - V T V^T with the vectors in V's columns and a triangular
 // T, so that nearly all that they are applied by is the own matrix product.
 #pragma once
 
 #include <algorithm>
-#include <complex>
 #include <cstdint>
-#include <type_traits>
 
 #include "aligned_scratch.h"
 #include "gemm_blocked.h"
@@ -35,16 +33,13 @@ template <class T>
 class Reflections {
  public:
   // The room for `most` reflections.
-  static int64_t Elements(int64_t rows, int64_t most) {
-    return rows * most * (kComplex ? 2 : 1) + 4 * most * most + kPadding;
-  }
+  static int64_t Elements(int64_t rows, int64_t most) { return rows * most + 4 * most * most + kPadding; }
 
   Reflections(int64_t rows, int64_t most, T* memory)
       : rows_(rows),
         most_(most),
         v_(memory),
-        conjugate_(kComplex ? v_ + rows * most : v_),
-        t_(conjugate_ + rows * most),
+        t_(v_ + rows * most),
         adjoint_(t_ + most * most),
         aside_(adjoint_ + most * most) {}
 
@@ -63,25 +58,22 @@ class Reflections {
         std::fill(row + there, row + count, T(0));
         if (r >= 0) row[there] = T(1);
       }
-      if constexpr (kComplex) {
-        std::transform(row, row + count, conjugate_ + i * most_ + before, [](T x) { return Conjugate(x); });
-      }
     }
     count_ += count;
     AddToT(before, tau, pool);
   }
 
-  // C[rows][n] becomes Q C, or Q^H C.
+  // C[rows][n] becomes Q C, or Q^T C.
   void ApplyLeft(bool adjoint, T* c, int64_t c_row, int64_t n, ThreadPool* pool) const {
     static thread_local AlignedScratch scratch;
     T* w = scratch.Get<T>(2 * count_ * n);
     T* turned = w + count_ * n;
-    Multiply(count_, n, rows_, conjugate_, 1, most_, c, c_row, false, w, n, pool);
+    Multiply(count_, n, rows_, v_, 1, most_, c, c_row, false, w, n, pool);
     Multiply(count_, n, count_, adjoint ? adjoint_ : t_, most_, 1, w, n, false, turned, n, pool);
     Multiply(rows_, n, count_, v_, most_, 1, turned, n, true, c, c_row, pool);
   }
 
-  // C[m][rows] becomes C Q, or C Q^H.
+  // C[m][rows] becomes C Q, or C Q^T.
   void ApplyRight(bool adjoint, T* c, int64_t c_row, int64_t m, ThreadPool* pool) const {
     static thread_local AlignedScratch scratch;
     T* w = scratch.Get<T>(2 * count_ * m);
@@ -90,7 +82,7 @@ class Reflections {
     Multiply(m, count_, count_, w, count_, 1, adjoint ? adjoint_ : t_, most_, false, turned, count_, pool);
     GemmShape s = ProductShape<T>(m, rows_, count_);
     s.a_row = count_, s.b_row = 1, s.b_col = most_, s.d_row = c_row;
-    BlockedGemm(s, kAccumulatorOf<T>, turned, conjugate_, c, pool);
+    BlockedGemm(s, kAccumulatorOf<T>, turned, v_, c, pool);
   }
 
   // Q C where the first rows of C, as many as there are reflections, are zero; they need not be there yet.
@@ -103,7 +95,7 @@ class Reflections {
       for (int64_t i = 0; i < count_; ++i) std::fill_n(c + i * c_row, n, T(0));
       return;
     }
-    Multiply(count_, n, below, conjugate_ + count_ * most_, 1, most_, c + count_ * c_row, c_row, false, w, n);
+    Multiply(count_, n, below, v_ + count_ * most_, 1, most_, c + count_ * c_row, c_row, false, w, n);
     Multiply(count_, n, count_, t_, most_, 1, w, n, false, turned, n);
     Multiply(count_, n, count_, v_, most_, 1, turned, n, false, c, c_row);
     Multiply(below, n, count_, v_ + count_ * most_, most_, 1, turned, n, true, c + count_ * c_row, c_row);
@@ -116,22 +108,21 @@ class Reflections {
     GemmShape s = ProductShape<T>(count_, count_, count_);
     s.a_row = most_, s.b_row = 1, s.b_col = most_, s.d_row = count_;
     s.add = false;
-    BlockedGemm(s, kAccumulatorOf<T>, t_, conjugate_, w, pool);
+    BlockedGemm(s, kAccumulatorOf<T>, t_, v_, w, pool);
     Multiply(rows_, count_, count_, v_, most_, 1, w, count_, false, q, q_row, pool);
     for (int64_t i = 0; i < count_; ++i) q[i * q_row + i] += T(1);
   }
 
  private:
-  static constexpr bool kComplex = !std::is_floating_point_v<T>;
   static constexpr int64_t kPadding = 64;
 
-  // T's columns of those from `before` on: T[:, i] = -tau_i T V^H v_i above the diagonal. It is -T that is kept.
+  // T's columns of those from `before` on: T[:, i] = -tau_i T V^T v_i above the diagonal. It is -T that is kept.
   void AddToT(int64_t before, const T* tau, ThreadPool* pool) {
     const int64_t count = count_ - before;
     T *products = aside_, *part = aside_ + count_ * count;
     // The rows above are zero in the new vectors.
-    Multiply(count_, count, rows_ - before, conjugate_ + before * most_, 1, most_, v_ + before * most_ + before, most_,
-             false, products, count, pool);
+    Multiply(count_, count, rows_ - before, v_ + before * most_, 1, most_, v_ + before * most_ + before, most_, false,
+             products, count, pool);
     T* corner = t_ + before * most_ + before;
     const T* own = products + before * count;
     // Row r of what T's columns are multiplied by so far is kept where its elements come to lie.
@@ -152,13 +143,13 @@ class Reflections {
     }
     for (int64_t r = 0; r < count_; ++r) {
       for (int64_t c = r < before ? before : 0; c < count_; ++c) {
-        adjoint_[c * most_ + r] = Conjugate(t_[r * most_ + c]);
+        adjoint_[c * most_ + r] = t_[r * most_ + c];
       }
     }
   }
 
   int64_t rows_, most_, count_ = 0;
-  T *v_, *conjugate_, *t_, *adjoint_, *aside_;
+  T *v_, *t_, *adjoint_, *aside_;
 };
 
 }  // namespace ferrule

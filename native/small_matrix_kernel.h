@@ -157,6 +157,17 @@ inline void EliminateBelow(T* a, int64_t stride, int64_t k, int64_t p, int64_t c
   }
 }
 
+// What pivots are compared by: magnitudes as integers, NaN less than all.
+template <class T>
+inline typename Lanes<T>::Index PivotKey(typename Lanes<T>::Vector x) {
+  using I = typename Lanes<T>::Index;
+  using N = typename Lanes<T>::Integer;
+  constexpr N kInfinity = sizeof(T) == 4 ? N(0x7F800000) : N(0x7FF0000000000000);
+  constexpr N kMagnitude = sizeof(T) == 4 ? N(0x7FFFFFFF) : N(0x7FFFFFFFFFFFFFFF);
+  const I bits = (I)x & kMagnitude;
+  return bits | (bits > kInfinity);
+}
+
 // The row of the first of the largest magnitudes in column k, from the diagonal on, as LAPACK finds it: NaN is never
 // larger, but is taken where it stands on the diagonal. Magnitudes are compared as integers, which takes fewer cycles.
 // What follows the last row is zero or NaN, so that the diagonal comes before it.
@@ -165,13 +176,10 @@ inline int64_t Pivot(const T* column, int64_t k, int64_t first, int64_t padded) 
   using I = typename Lanes<T>::Index;
   using N = typename Lanes<T>::Integer;
   constexpr int kCount = Lanes<T>::kCount;
-  constexpr N kInfinity = sizeof(T) == 4 ? N(0x7F800000) : N(0x7FF0000000000000);
-  constexpr N kMagnitude = sizeof(T) == 4 ? N(0x7FFFFFFF) : N(0x7FFFFFFFFFFFFFFF);
   if (column[k] != column[k]) return k;
   const I above = Counted<T>() < static_cast<N>(k - first);
   auto key = [&](int64_t i) {
-    I bits = (I)Load(column + i) & kMagnitude;
-    bits |= bits > kInfinity;
+    const I bits = PivotKey<T>(Load(column + i));
     return i == first ? bits | above : bits;
   };
   I best = key(first);

@@ -7,6 +7,7 @@ namespace ferrule {
 
 // Matrices of at most so many rows and columns: all that a function needs lies in the nearest cache.
 constexpr int64_t kSmallMatrix = 64;
+// A panel of a larger one has at most so many columns.
 constexpr int64_t kPanelColumns = 128;
 
 // All matrices are row-major.

@@ -75,4 +75,4 @@ def test_every_call_is_right(python, threads):
     done = python(PROGRAM, JAX_PLATFORMS="ferrule", **environment)
     assert done.returncode == 0 and done.stdout.endswith("fine\n"), done.stdout[-2000:] + done.stderr[-3000:]
     if libraries.onednn_path() is not None and "oneDNN primitive brg" in done.stderr:
-        assert " rows at a time" in done.stderr and "100 rows at a time" in done.stderr
+        assert "100 rows at a time" in done.stderr

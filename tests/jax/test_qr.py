@@ -7,37 +7,14 @@ import numpy as np
 import pytest
 from jax._src.lax.linalg import geqrf
 from jax.lax.linalg import householder_product, ormqr
+from test_small_lu import kinds, normal, on
 
 import jax
 from ferrule.ir import Block, Tensor, Token
 from ferrule.ir.types import f32
 from ferrule.passes.qr import qr
-from ferrule.pipeline import compile_program
-from ferrule.program import Call, Launch
 
 SHAPES = [(1, 1), (1, 4), (4, 1), (5, 5), (9, 4), (4, 9), (70, 70), (3, 40, 16), (2, 3, 16, 40), (150, 90), (90, 150)]
-
-
-def normal(*shape, dtype="float32", seed=0):
-    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
-
-
-def on(platform, function, *args):
-    with jax.default_device(jax.devices(platform)[0]):
-        return jax.tree.map(np.asarray, jax.jit(function)(*args))
-
-
-def kinds(function, *args) -> list[str]:
-    """The calls of the program, and launches of what only moves data."""
-    module = jax.jit(function).trace(*args).lower(lowering_platforms=("ferrule",))
-    program = compile_program(str(module.compiler_ir("stablehlo")).encode())
-    found = []
-    for step in program.blocks[0]:
-        if isinstance(step, Call):
-            found.append(step.target)
-        elif isinstance(step, Launch) and "transpose" in program.functions[step.function].symbol:
-            found.append("transpose")
-    return found
 
 
 def test_no_call_of_lapack_and_no_transposes():

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ferrule.ir import Block, Op, Tensor, Value
 from ferrule.ir import types as t
 from ferrule.libraries import has_lapack
-from ferrule.passes.lu import by_columns
+from ferrule.passes.by_columns import by_columns
 
 TARGETS = {"lapack_ssyevd_ffi": t.f32, "lapack_dsyevd_ffi": t.f64}
 LEAST, MOST = 64, 16384  # rows: with fewer nothing is gained, and with more the integers of LAPACK get short
@@ -23,7 +23,9 @@ def eigh(out: Block, op: Op, operands: Sequence[Value]) -> Sequence[Value] | Non
     if not isinstance(type, Tensor) or type.dtype != dtype or len(type.shape) != 2:
         return None
     rows, columns = type.shape
-    if [r.type for r in op.results] != [type, Tensor((rows,), dtype), Tensor((), t.i32)] or not by_columns(op, 2):
+    if [r.type for r in op.results] != [type, Tensor((rows,), dtype), Tensor((), t.i32)]:
+        return None
+    if not by_columns(op, (True,), (True, False, False)):
         return None
     asked = op.attrs.get("backend_config") or op.attrs.get("mhlo.backend_config")
     if not isinstance(asked, dict) or (int(asked.get("mode", 0)), int(asked.get("uplo", 0))) != (VECTORS, LOWER):

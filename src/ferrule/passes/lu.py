@@ -1,8 +1,4 @@
-"""LU factors by Ferrule's own loops (native/lu.cc), where JAX asks LAPACK for them.
-
-LAPACK wants matrices column by column, which takes a transpose before and one after the call; ours takes them as they
-lie, so that the transposes around it and those of the layout cancel each other.
-"""
+"""LU factors by Ferrule's own loops (native/lu.cc), where JAX asks LAPACK for them."""
 
 from __future__ import annotations
 
@@ -12,8 +8,10 @@ import numpy as np
 
 from ferrule.ir import Block, Op, Tensor, Value
 from ferrule.ir import types as t
+from ferrule.passes.by_columns import by_columns, read_by_rows, written_by_columns
 
 TARGETS = {"lapack_sgetrf_ffi": t.f32, "lapack_dgetrf_ffi": t.f64}
+LAID = (True,), (True, False, False)  # which operands and results are matrices
 
 
 def lu(out: Block, op: Op, operands: Sequence[Value]) -> Sequence[Value] | None:
@@ -28,26 +26,12 @@ def lu(out: Block, op: Op, operands: Sequence[Value]) -> Sequence[Value] | None:
     pivots, info = Tensor((*batch, min(rows, columns)), t.i32), Tensor(tuple(batch), t.i32)
     if min(rows, columns) == 0 or 0 in batch:
         return None
-    if [r.type for r in op.results] != [type, pivots, info] or not by_columns(op, len(type.shape)):
+    if [r.type for r in op.results] != [type, pivots, info] or not by_columns(op, *LAID):
         return None
-    last = len(batch) + 1
-    turn = {"permutation": (*range(last - 1), last, last - 1)}
-    turned = Tensor((*batch, columns, rows), type.dtype)
-    laid = out.add("reshape", operands, [turned], {}, (), op.loc)
-    plain = out.add("transpose", laid.results, [type], turn, (), op.loc)
     about = {"target": "lu", "ffi": False, "attrs": {}}
-    factors, *others = out.add("library", plain.results, [type, pivots, info], about, (), op.loc).results
-    back = out.add("transpose", [factors], [turned], turn, (), op.loc)
-    return [out.add("reshape", back.results, [type], {}, (), op.loc).result, *others]
-
-
-def by_columns(op: Op, rank: int) -> bool:
-    """Whether the matrices lie column by column, and all else row by row."""
-    matrix, vector = (rank - 2, rank - 1, *range(rank - 3, -1, -1)), tuple(range(rank - 2, -1, -1))
-    layouts = [tuple(layout) for layout in op.attrs.get("result_layouts", ())]
-    return [tuple(layout) for layout in op.attrs.get("operand_layouts", ())] == [matrix] and layouts == [
-        *(matrix, vector, vector[1:])
-    ]
+    plain = [read_by_rows(out, op, operands[0])]
+    factors, *others = out.add("library", plain, [type, pivots, info], about, (), op.loc).results
+    return [written_by_columns(out, op, factors), *others]
 
 
 def never_refused(out: Block, op: Op, operands: Sequence[Value]) -> Sequence[Value] | None:

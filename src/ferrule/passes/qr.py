@@ -1,8 +1,4 @@
-"""QR factorizations and products with their reflections by Ferrule's own loops (native/qr.cc), where JAX asks LAPACK.
-
-LAPACK wants matrices column by column, which takes a transpose before and one after the call; ours takes them as they
-lie, so that the transposes around it and those of the layout cancel each other.
-"""
+"""QR factorizations and products with their reflections by Ferrule's own loops (native/qr.cc), not LAPACK's."""
 
 from __future__ import annotations
 
@@ -12,6 +8,7 @@ from collections.abc import Sequence
 from ferrule.ir import Block, Op, Tensor, Value
 from ferrule.ir import types as t
 from ferrule.ir.types import DType
+from ferrule.passes.by_columns import by_columns, read_by_rows, written_by_columns
 
 DTYPES = {"s": t.f32, "d": t.f64}
 # Of LAPACK's routine: the name of ours, and which of its operands and results are matrices; the others are vectors.
@@ -31,12 +28,12 @@ def qr(out: Block, op: Op, operands: Sequence[Value]) -> Sequence[Value] | None:
     attrs = _asked(op) if target == "ormqr" else {}
     if attrs is None or not _fit(target, attrs, DTYPES[found[1]], operands, op.results):
         return None
-    if not (_lie(op, "operand_layouts", operands, given) and _lie(op, "result_layouts", op.results, made)):
+    if not by_columns(op, given, made):
         return None
-    plain = [_read(out, op, v) if matrix else v for v, matrix in zip(operands, given, strict=True)]
+    plain = [read_by_rows(out, op, v) if matrix else v for v, matrix in zip(operands, given, strict=True)]
     about = {"target": target, "ffi": False, "attrs": attrs}
     results = out.add("library", plain, [r.type for r in op.results], about, (), op.loc).results
-    return [_written(out, op, r) if matrix else r for r, matrix in zip(results, made, strict=True)]
+    return [written_by_columns(out, op, r) if matrix else r for r, matrix in zip(results, made, strict=True)]
 
 
 def _asked(op: Op) -> dict[str, bool] | None:
@@ -67,33 +64,3 @@ def _fit(
     other = shapes[2]
     fits = len(other) == len(matrix) and [*other[:-2]] == batch and other[-2 if attrs["left"] else -1] == rows
     return fits and shapes[3] == other and taus[-1] <= min(rows, columns)
-
-
-def _lie(op: Op, key: str, values: Sequence[Value], matrices: Sequence[bool]) -> bool:
-    """Whether the matrices lie column by column, and all else row by row."""
-    layouts = [tuple(layout) for layout in op.attrs.get(key, ())]
-    wanted = []
-    for value, matrix in zip(values, matrices, strict=True):
-        order = tuple(reversed(range(len(value.shape))))
-        wanted.append((order[1], order[0], *order[2:]) if matrix else order)
-    return layouts == wanted
-
-
-def _turn(shape: Sequence[int]) -> tuple[tuple[int, ...], dict[str, tuple[int, ...]]]:
-    """The shape of transposed matrices, and how to transpose them."""
-    last = len(shape) - 1
-    return (*shape[:-2], shape[-1], shape[-2]), {"permutation": (*range(last - 1), last, last - 1)}
-
-
-def _read(out: Block, op: Op, value: Value) -> Value:
-    """The matrices whose bytes lie column by column in this one's."""
-    turned, how = _turn(value.shape)
-    laid = out.add("reshape", [value], [Tensor(turned, value.dtype)], {}, (), op.loc)
-    return out.add("transpose", laid.results, [value.type], how, (), op.loc).result
-
-
-def _written(out: Block, op: Op, value: Value) -> Value:
-    """The other way round."""
-    turned, how = _turn(value.shape)
-    laid = out.add("transpose", [value], [Tensor(turned, value.dtype)], how, (), op.loc)
-    return out.add("reshape", laid.results, [value.type], {}, (), op.loc).result
