@@ -47,7 +47,7 @@ const QrFunctions<T>& Functions() {
 
 constexpr int64_t kSmallRows = 256;      // of matrices that are one panel
 constexpr int64_t kPanel = 32;           // columns of a panel of a large matrix, as far as vectors reach
-constexpr int64_t kBlock = 128;          // columns that are applied at once
+constexpr int64_t kBlock = 64;           // columns that are applied at once
 constexpr int64_t kSlice = 64;           // columns that are worth a thread
 constexpr double kThreadWork = 1 << 16;  // multiply-adds that are worth a thread: some microseconds
 constexpr double kSpreadWork = 1 << 20;  // of a matrix that is spread over the threads
@@ -60,8 +60,8 @@ int64_t PanelColumns() {
 // The columns of a block of k.
 template <class T>
 int64_t BlockColumns(int64_t k) {
-  const int64_t panel = PanelColumns<T>(), quarter = (k / 4 + panel - 1) / panel * panel;
-  return std::clamp(quarter, panel, kBlock);
+  const int64_t panel = PanelColumns<T>(), eighth = (k / 8 + panel - 1) / panel * panel;
+  return std::clamp(eighth, panel, kBlock);
 }
 
 // Vectors that hold so many columns, where those are few.
