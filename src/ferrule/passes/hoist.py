@@ -32,6 +32,7 @@ CALLS = frozenset(
             "triangular_solve",
             "lu",
             "eigh",
+            "svd",
             "geqrf",
             "householder_product",
             "ormqr",

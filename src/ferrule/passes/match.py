@@ -27,6 +27,7 @@ from ferrule.passes.qr import qr
 from ferrule.passes.ragged import ragged_dot
 from ferrule.passes.slices import cut
 from ferrule.passes.small_dots import small_dot
+from ferrule.passes.svd import svd
 from ferrule.passes.vector_dots import STORED, made_here, vector_dot
 from ferrule.stablehlo.tables import TypedFloat, TypedInt
 from ferrule.targets.gpu import Gpu
@@ -406,6 +407,8 @@ def _custom_call(out: Block, op: Op, operands: list[Value]) -> Sequence[Value]:
         return vectors
     if (reflections := qr(out, op, operands)) is not None:
         return reflections
+    if (singular := svd(out, op, operands)) is not None:
+        return singular
     config = op.attrs.get("backend_config")
     version = int(op.attrs.get("api_version", 1))
     if isinstance(older := op.attrs.get("mhlo.backend_config"), dict):

@@ -1,0 +1,220 @@
+// Library call "svd": singular values and vectors of batches of row-major matrices, A = U diag(s) V^T, as LAPACK's
+// gesdd gives them. LAPACK makes a square matrix bidiagonal and finds the singular vectors of that; these are turned
+// back by the own products with all threads. What is not square is first factored, A = Q R, and a wide matrix
+// transposed.
+#include <algorithm>
+#include <climits>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <string>
+
+#include "aligned_scratch.h"
+#include "attributes.h"
+#include "blas.h"
+#include "calls.h"
+#include "element.h"
+#include "gemm_spread.h"
+#include "program.h"
+#include "qr_factor.h"
+#include "thread_pool.h"
+#include "triangular.h"
+
+#pragma GCC optimize("O3")
+
+namespace ferrule {
+namespace {
+
+constexpr int kNotNumbers = -4;  // what gesdd says of a matrix with a NaN
+
+template <class T>
+struct Routines {
+  using Gebrd = void (*)(const int* m, const int* n, T* a, const int* lda, T* d, T* e, T* tauq, T* taup, T* work,
+                         const int* work_size, int* info);
+  using Bdsdc = void (*)(const char* triangle, const char* vectors, const int* n, T* d, T* e, T* u, const int* ldu,
+                         T* vt, const int* ldvt, T* q, int* iq, T* work, int* integers, int* info);
+
+  template <class F>
+  static F Find(const char* name) {
+    return reinterpret_cast<F>(BlasRoutine(kBlasLetter<T> + std::string(name)));
+  }
+
+  Gebrd gebrd = Find<Gebrd>("gebrd");
+  Bdsdc bdsdc = Find<Bdsdc>("bdsdc");
+};
+
+struct SvdShape {
+  int64_t batch, rows, columns;
+  bool vectors, full;
+};
+
+template <class T>
+class Svd : public Prepared {
+ public:
+  Svd(const SvdShape& shape, const Routines<T>& routines)
+      : s_(shape), wide_(s_.rows < s_.columns), routines_(routines) {}
+
+  Status Run(void* const* operands, void* const* results, ExecContext& context) const override {
+    const int64_t least = std::min(s_.rows, s_.columns), matrix = s_.rows * s_.columns;
+    const int64_t u = s_.rows * (s_.full ? s_.rows : least), vt = s_.columns * (s_.full ? s_.columns : least);
+    const double work = 4.0 * static_cast<double>(matrix) * static_cast<double>(least);
+    qr::EachMatrix(context.pool, s_.batch, work, [&](int64_t i, ThreadPool* pool) {
+      const T* a = static_cast<const T*>(operands[0]) + i * matrix;
+      T* values = static_cast<T*>(results[0]) + i * least;
+      int* info = static_cast<int*>(results[s_.vectors ? 3 : 1]) + i;
+      if (!s_.vectors) return One(a, values, nullptr, nullptr, info, pool);
+      One(a, values, static_cast<T*>(results[1]) + i * u, static_cast<T*>(results[2]) + i * vt, info, pool);
+    });
+    return Status();
+  }
+
+ private:
+  void One(const T* given, T* values, T* u, T* vt, int* info, ThreadPool* pool) const {
+    static thread_local AlignedScratch a_scratch, square_scratch, vectors_scratch, tau_scratch;
+    const int64_t m = std::max(s_.rows, s_.columns), n = std::min(s_.rows, s_.columns), u_row = s_.full ? m : n;
+    T* a = a_scratch.Get<T>(m * n);
+    if (wide_) {
+      gemm::Spread(pool, m, qr::kSlice, [&](int64_t begin, int64_t end) {
+        Transpose(given + begin, m, n, end - begin, false, a + begin * n, n);
+      });
+    } else {
+      std::copy_n(given, m * n, a);
+    }
+    int exponent = 0;
+    *info = ToRange(a, m * n, &exponent) ? 0 : kNotNumbers;
+    if (*info != 0) return;
+    if (!s_.vectors || !wide_) {
+      Tall(a, m, n, values, u, u_row, vt, info, pool, square_scratch, tau_scratch);
+    } else {
+      T *left = vectors_scratch.Get<T>(m * u_row + n * n), *right = left + m * u_row;
+      Tall(a, m, n, values, left, u_row, right, info, pool, square_scratch, tau_scratch);
+      Transpose(right, n, n, n, false, u, n);
+      gemm::Spread(pool, u_row, qr::kSlice, [&](int64_t begin, int64_t end) {
+        Transpose(left + begin, u_row, m, end - begin, false, vt + begin * m, m);
+      });
+    }
+    if (exponent != 0) {
+      for (int64_t i = 0; i < n; ++i) values[i] = std::ldexp(values[i], exponent);
+    }
+  }
+
+  // Where the largest element is so far from one that products would leave the range of exponents, a power of two is
+  // taken out. False where there is anything but numbers.
+  static bool ToRange(T* a, int64_t count, int* exponent) {
+    using Limits = std::numeric_limits<T>;
+    T greatest(0);
+    bool numbers = true;
+    for (int64_t i = 0; i < count; ++i) {
+      const T x = std::abs(a[i]);
+      numbers &= x <= Limits::max();
+      greatest = x > greatest ? x : greatest;
+    }
+    const T least = std::sqrt(Limits::min()) / Limits::epsilon();
+    if (!numbers || greatest == 0 || (greatest >= least && greatest <= 1 / least)) return numbers;
+    std::frexp(greatest, exponent);
+    for (int64_t i = 0; i < count; ++i) a[i] = std::ldexp(a[i], -*exponent);
+    return true;
+  }
+
+  // A matrix in range of at least as many rows as columns; `a` is overwritten.
+  void Tall(T* a, int64_t m, int64_t n, T* values, T* u, int64_t u_row, T* vt, int* info, ThreadPool* pool,
+            AlignedScratch& square_scratch, AlignedScratch& tau_scratch) const {
+    if (m == n) return Square(a, n, values, u, u_row, vt, info, pool);
+    T *square = square_scratch.Get<T>(n * n), *tau = tau_scratch.Get<T>(n);
+    const auto scales = qr::CopyScaled(a, n, m, n, a, n, pool);
+    qr::FactorLarge(a, m, n, tau, pool);
+    scales.Restore(a, n, n);
+    for (int64_t i = 0; i < n; ++i) {
+      std::fill_n(square + i * n, i, T(0));
+      std::copy(a + i * n + i, a + (i + 1) * n, square + i * n + i);
+    }
+    Square(square, n, values, u, u_row, vt, info, pool);
+    if (!s_.vectors) return;
+    for (int64_t i = 0; i < m; ++i) {
+      const int64_t from = i < n ? n : 0;
+      std::fill(u + i * u_row + from, u + (i + 1) * u_row, T(0));
+      if (i >= n && i < u_row) u[i * u_row + i] = T(1);
+    }
+    qr::AllReflections<T>(a, n, m, n, tau, pool).Apply(true, false, u, u_row, u_row, pool);
+  }
+
+  // To LAPACK, for which columns are adjacent, this is A^T = V diag(s) U^T: Q B P^T and then B = X diag(s) Y^T.
+  void Square(T* a, int64_t n, T* values, T* u, int64_t u_row, T* vt, int* info, ThreadPool* pool) const {
+    static thread_local AlignedScratch scratch, integer_scratch;
+    constexpr int64_t kBlock = 64;  // columns, for which gebrd has room
+    const int size = static_cast<int>(n), leading = static_cast<int>(u_row);
+    const int64_t work_size = s_.vectors ? 3 * n * n + 4 * n : 2 * kBlock * n;
+    T* beside = scratch.Get<T>(std::max(work_size, 2 * kBlock * n) + 3 * n);
+    T *tauq = beside + n, *taup = tauq + n, *work = taup + n;
+    int* integers = integer_scratch.Get<int>(8 * n);
+    {
+      OneBlasThread one;
+      const int room = static_cast<int>(std::min<int64_t>(2 * kBlock * n, INT_MAX));
+      routines_.gebrd(&size, &size, a, &size, values, beside, tauq, taup, work, &room, info);
+      if (*info == 0) {
+        routines_.bdsdc("U", s_.vectors ? "I" : "N", &size, values, beside, vt, &size, u, &leading, nullptr, nullptr,
+                        work, integers, info);
+      }
+    }
+    if (*info != 0 || !s_.vectors) return;
+    // Row by row, vt has X^T and u has Y: they become X^T Q^T and P Y.
+    T* columns = work;
+    Transpose(a, n, n, n, false, columns, n);
+    qr::AllReflections<T>(columns, n, n, n, tauq, pool).Apply(false, true, vt, n, n, pool);
+    if (n > 1) qr::AllReflections<T>(a + n, n, n - 1, n - 1, taup, pool).Apply(true, false, u + u_row, u_row, n, pool);
+  }
+
+  SvdShape s_;
+  bool wide_;
+  Routines<T> routines_;
+};
+
+template <class T>
+Result<std::unique_ptr<Prepared>> MakeSvd(Attributes& attributes, const SvdShape& shape) {
+  const Routines<T> routines;
+  if (!routines.gebrd || !routines.bdsdc) {
+    attributes.Fail("SciPy's LAPACK, for which this program was compiled, is not there: pip install scipy");
+    return attributes.status();
+  }
+  return std::unique_ptr<Prepared>(new Svd<T>(shape, routines));
+}
+
+Result<std::unique_ptr<Prepared>> PrepareSvd(const CallDesc& call) {
+  Attributes attributes(call);
+  SvdShape shape{};
+  shape.vectors = call.results.size() == 4;
+  attributes.Expect(1, shape.vectors ? 4 : 2);
+  shape.full = attributes.Bool("full", false);
+  FERRULE_RETURN_IF_ERROR(attributes.status());
+  const auto& dims = call.operands[0].dims;
+  const Element type = ElementOf(call.operands[0]);
+  bool fit = dims.size() >= 2;
+  if (fit) {
+    const std::vector<int64_t> batch(dims.begin(), dims.end() - 2);
+    shape.batch = std::accumulate(batch.begin(), batch.end(), int64_t{1}, std::multiplies<>());
+    shape.rows = dims[dims.size() - 2], shape.columns = dims.back();
+    const int64_t least = std::min(shape.rows, shape.columns);
+    auto is = [&](const Shape& given, Element element, std::vector<int64_t> own) {
+      own.insert(own.begin(), batch.begin(), batch.end());
+      return given.dims == own && ElementOf(given) == element;
+    };
+    const int64_t u = shape.full ? shape.rows : least, vt = shape.full ? shape.columns : least;
+    fit = least > 0 && std::max(shape.rows, shape.columns) <= 1 << 20 && least <= 1 << 14 &&
+          is(call.results[0], type, {least}) && is(call.results.back(), Element::kS32, {}) &&
+          (!shape.vectors ||
+           (is(call.results[1], type, {shape.rows, u}) && is(call.results[2], type, {vt, shape.columns})));
+  }
+  if (!fit) {
+    attributes.Fail("the results' shapes do not fit the matrix");
+    return attributes.status();
+  }
+  if (type == Element::kF32) return MakeSvd<float>(attributes, shape);
+  if (type == Element::kF64) return MakeSvd<double>(attributes, shape);
+  attributes.Fail("the matrix is neither of f32 nor of f64");
+  return attributes.status();
+}
+
+[[maybe_unused]] const bool registered = RegisterCall("svd", &PrepareSvd);
+
+}  // namespace
+}  // namespace ferrule
