@@ -92,7 +92,7 @@ def test_dtypes(dtype: str) -> None:
 
     near = {"bf16": 0.05, "f16": 0.01}.get(dtype, 1e-12 if dtype == "f64" else 0)
     cases = []
-    for n in (3, 6, 10, 16):
+    for n in (3, 6, 10, 16, 32):
         types = [((ROWS, n), dtype)]
         cases += [case(f"max {n}", types, maximum), case(f"sum {n}", types, sums, tolerance=near)]
         cases += [case(f"rows {n}", types, centred)]
@@ -149,6 +149,76 @@ def test_expressions() -> None:
     )
 
 
+@pytest.mark.parametrize("dtype", ["f32", "f64", "bf16", "i8"])
+@pytest.mark.parametrize("kind", ["add", "multiply", "maximum"])
+def test_rows_of_whole_vectors(kind: str, dtype: str) -> None:
+    """Rows that are combined vector by vector: factors of rows and of columns, parts, other orders, few rows."""
+    columns, init = 32, {"add": 0, "multiply": 1, "maximum": -128}[kind]
+    integers = dtype == "i8"
+    near = 0 if integers or kind == "maximum" else {"f64": 1e-12, "f32": 1e-5, "bf16": 0.3}[dtype]
+
+    def spread(g: Graph, x: Any, shape: tuple[int, ...], *dims: int) -> Any:
+        return g("broadcast_in_dim", x, broadcast_dimensions=dims, result=Tensor(shape, x.dtype))
+
+    def factors(g: Graph, x: Any, of_row: Any, of_column: Any) -> Any:
+        y = g("multiply", x, spread(g, of_row, x.shape, 0))
+        return g("negate", reduce(g, g("add", y, spread(g, of_column, x.shape, 1)), kind, init))
+
+    def costly_factors(g: Graph, x: Any, of_row: Any, of_column: Any) -> Any:
+        """What each row needs once is computed for vectors of rows."""
+        for _ in range(5):
+            of_row = g("subtract", g("maximum", of_row, g("negate", of_row)), of_row)
+        return factors(g, x, of_row, of_column)
+
+    def part(g: Graph, x: Any) -> Any:
+        cut = g("slice", x, start_indices=(2, 3), limit_indices=(72, 3 + columns), strides=(2, 1))
+        return reduce(g, cut, kind, init)
+
+    def every_other(g: Graph, x: Any) -> Any:
+        cut = g("slice", x, start_indices=(0, 1), limit_indices=(ROWS, 2 * columns), strides=(1, 2))
+        return reduce(g, cut, kind, init)
+
+    def across(g: Graph, x: Any) -> Any:
+        return reduce(g, g("transpose", x, permutation=(1, 0)), kind, init)
+
+    def heads(g: Graph, x: Any) -> Any:
+        return reduce(g, g("transpose", x, permutation=(1, 0, 2)), kind, init)
+
+    def turned(g: Graph, x: Any) -> Any:
+        return reduce(g, spread(g, x, (40, 3, columns), 2, 0), kind, init)
+
+    def joined(g: Graph, x: Any) -> Any:
+        return reduce(g, g("reshape", x, result=Tensor((5, 16, columns), x.dtype)), kind, init)
+
+    whole = [((ROWS, columns), dtype), ((ROWS,), dtype), ((columns,), dtype)]
+    check(
+        [
+            case("factors", whole, factors, tolerance=near),
+            case("costly factors", whole, costly_factors, tolerance=near),
+            case("part", [((ROWS, columns + 8), dtype)], part, tolerance=near),
+            case("every other", [((ROWS, 2 * columns + 1), dtype)], every_other, tolerance=near),
+            case("across", [((columns, ROWS), dtype)], across, tolerance=near),
+            case("heads", [((40, 3, columns), dtype)], heads, tolerance=near),
+            case("turned", [((columns, 40), dtype)], turned, tolerance=near),
+            case("joined", [((80 * columns,), dtype)], joined, tolerance=near),
+        ]
+    )
+
+
+def test_whole_vectors_take_few_exchanges() -> None:
+    """Rows whose elements lie beside each other are not transposed; where they lie across, nothing is exchanged."""
+
+    def exchanges(build: Callable[..., Any], shape: tuple[int, ...]) -> int:
+        return emit_kernel(case("", [(shape, "f32")], build).block, "k", host()).text.count("shufflevector")
+
+    def across(g: Graph, x: Any) -> Any:
+        return maximum(g, g("transpose", x, permutation=(1, 0)))
+
+    lanes = host().vector_bytes // 4
+    assert exchanges(maximum, (4096, 64)) <= 2 * lanes
+    assert exchanges(across, (64, 4096)) == 0
+
+
 def test_in_place() -> None:
     """A result in its operand's memory: nothing of a tile is written before all of it is read."""
 
@@ -166,7 +236,7 @@ def test_nothing_is_read_past_the_end() -> None:
     memory = mmap.mmap(-1, 8 * page)
     start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
     assert libc.mprotect(ctypes.c_void_p(start + 7 * page), ctypes.c_size_t(page), 0) == 0
-    for n in (3, 5, 8, 10, 20):
+    for n in (3, 5, 8, 10, 16, 20, 32):
         rows = 64
         block = case("", [((rows, n), "f32")], maximum).block
         kernel = emit_kernel(block, "k", host())

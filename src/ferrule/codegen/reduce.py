@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from ferrule.codegen import fetch_ahead, pairs, wide_flags
+from ferrule.codegen import fetch_ahead, pairs, row_vectors, wide_flags
 from ferrule.codegen.abreast import places
 from ferrule.codegen.emitter import Emitter, Key, Lanes, parts, whole
 from ferrule.codegen.index import Component, Index
@@ -139,7 +139,8 @@ class Fold:
         em = self.em
         columns = em.family.columns
         if columns is not None and columns.width == em.width and em.family.mask is None:
-            total = columns.fold(em, self.combine, lambda at: self.inputs(em, index, [at]))
+            total = row_vectors.reduced(em, self, index) if row_vectors.fits(self, em.family, em.width) else None
+            total = total or columns.fold(em, self.combine, lambda at: self.inputs(em, index, [at]))
             return self.finish(em, self.combine(em, self.inits(em), total))
         sizes = [prod(self.shape[d] for d in run) for run in self.runs]
 
