@@ -3,7 +3,6 @@
 // back by the own products with all threads. What is not square is first factored, A = Q R, and a wide matrix
 // transposed.
 #include <algorithm>
-#include <climits>
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -11,6 +10,7 @@
 
 #include "aligned_scratch.h"
 #include "attributes.h"
+#include "bidiagonal.h"
 #include "blas.h"
 #include "calls.h"
 #include "element.h"
@@ -29,8 +29,6 @@ constexpr int kNotNumbers = -4;  // what gesdd says of a matrix with a NaN
 
 template <class T>
 struct Routines {
-  using Gebrd = void (*)(const int* m, const int* n, T* a, const int* lda, T* d, T* e, T* tauq, T* taup, T* work,
-                         const int* work_size, int* info);
   using Bdsdc = void (*)(const char* triangle, const char* vectors, const int* n, T* d, T* e, T* u, const int* ldu,
                          T* vt, const int* ldvt, T* q, int* iq, T* work, int* integers, int* info);
 
@@ -39,7 +37,6 @@ struct Routines {
     return reinterpret_cast<F>(BlasRoutine(kBlasLetter<T> + std::string(name)));
   }
 
-  Gebrd gebrd = Find<Gebrd>("gebrd");
   Bdsdc bdsdc = Find<Bdsdc>("bdsdc");
 };
 
@@ -119,16 +116,21 @@ class Svd : public Prepared {
   // A matrix in range of at least as many rows as columns; `a` is overwritten.
   void Tall(T* a, int64_t m, int64_t n, T* values, T* u, int64_t u_row, T* vt, int* info, ThreadPool* pool,
             AlignedScratch& square_scratch, AlignedScratch& tau_scratch) const {
-    if (m == n) return Square(a, n, values, u, u_row, vt, info, pool);
-    T *square = square_scratch.Get<T>(n * n), *tau = tau_scratch.Get<T>(n);
-    const auto scales = qr::CopyScaled(a, n, m, n, a, n, pool);
-    qr::FactorLarge(a, m, n, tau, pool);
-    scales.Restore(a, n, n);
-    for (int64_t i = 0; i < n; ++i) {
-      std::fill_n(square + i * n, i, T(0));
-      std::copy(a + i * n + i, a + (i + 1) * n, square + i * n + i);
+    const int64_t row = bidiagonal::RowOf<T>(n);
+    T *square = square_scratch.Get<T>(n * row), *tau = tau_scratch.Get<T>(n);
+    if (m > n) {
+      const auto scales = qr::CopyScaled(a, n, m, n, a, n, pool);
+      qr::FactorLarge(a, m, n, tau, pool);
+      scales.Restore(a, n, n);
     }
-    Square(square, n, values, u, u_row, vt, info, pool);
+    for (int64_t i = 0; i < n; ++i) {
+      const int64_t from = m > n ? i : 0;
+      std::fill_n(square + i * row, from, T(0));
+      std::copy(a + i * n + from, a + (i + 1) * n, square + i * row + from);
+      std::fill(square + i * row + n, square + (i + 1) * row, T(0));
+    }
+    Square(square, n, row, values, u, u_row, vt, info, pool);
+    if (m == n) return;
     if (!s_.vectors) return;
     for (int64_t i = 0; i < m; ++i) {
       const int64_t from = i < n ? n : 0;
@@ -138,30 +140,24 @@ class Svd : public Prepared {
     qr::AllReflections<T>(a, n, m, n, tau, pool).Apply(true, false, u, u_row, u_row, pool);
   }
 
-  // To LAPACK, for which columns are adjacent, this is A^T = V diag(s) U^T: Q B P^T and then B = X diag(s) Y^T.
-  void Square(T* a, int64_t n, T* values, T* u, int64_t u_row, T* vt, int* info, ThreadPool* pool) const {
+  // A^T = Q B P^T and B = X diag(s) Y^T, with an upper bidiagonal B.
+  void Square(T* a, int64_t n, int64_t row, T* values, T* u, int64_t u_row, T* vt, int* info, ThreadPool* pool) const {
     static thread_local AlignedScratch scratch, integer_scratch;
-    constexpr int64_t kBlock = 64;  // columns, for which gebrd has room
     const int size = static_cast<int>(n), leading = static_cast<int>(u_row);
-    const int64_t work_size = s_.vectors ? 3 * n * n + 4 * n : 2 * kBlock * n;
-    T* beside = scratch.Get<T>(std::max(work_size, 2 * kBlock * n) + 3 * n);
-    T *tauq = beside + n, *taup = tauq + n, *work = taup + n;
-    int* integers = integer_scratch.Get<int>(8 * n);
+    T* beside = scratch.Get<T>((s_.vectors ? 3 * n * n : 0) + 8 * n + 3 * n);
+    T *right = beside + n, *left = right + n, *work = left + n;
+    bidiagonal::Bidiagonalize(a, n, values, beside, right, left, pool);
     {
       OneBlasThread one;
-      const int room = static_cast<int>(std::min<int64_t>(2 * kBlock * n, INT_MAX));
-      routines_.gebrd(&size, &size, a, &size, values, beside, tauq, taup, work, &room, info);
-      if (*info == 0) {
-        routines_.bdsdc("U", s_.vectors ? "I" : "N", &size, values, beside, vt, &size, u, &leading, nullptr, nullptr,
-                        work, integers, info);
-      }
+      routines_.bdsdc("U", s_.vectors ? "I" : "N", &size, values, beside, vt, &size, u, &leading, nullptr, nullptr,
+                      work, integer_scratch.Get<int>(8 * n), info);
     }
     if (*info != 0 || !s_.vectors) return;
-    // Row by row, vt has X^T and u has Y: they become X^T Q^T and P Y.
+    // LAPACK's columns are adjacent: row by row, vt has X^T and u has Y. They become X^T Q^T and P Y.
     T* columns = work;
-    Transpose(a, n, n, n, false, columns, n);
-    qr::AllReflections<T>(columns, n, n, n, tauq, pool).Apply(false, true, vt, n, n, pool);
-    if (n > 1) qr::AllReflections<T>(a + n, n, n - 1, n - 1, taup, pool).Apply(true, false, u + u_row, u_row, n, pool);
+    Transpose(a, row, n, n, false, columns, n);
+    qr::AllReflections<T>(columns, n, n, n, right, pool).Apply(false, true, vt, n, n, pool);
+    qr::AllReflections<T>(a + row, row, n - 1, n - 1, left, pool).Apply(true, false, u + u_row, u_row, n, pool);
   }
 
   SvdShape s_;
@@ -172,7 +168,7 @@ class Svd : public Prepared {
 template <class T>
 Result<std::unique_ptr<Prepared>> MakeSvd(Attributes& attributes, const SvdShape& shape) {
   const Routines<T> routines;
-  if (!routines.gebrd || !routines.bdsdc) {
+  if (!routines.bdsdc) {
     attributes.Fail("SciPy's LAPACK, for which this program was compiled, is not there: pip install scipy");
     return attributes.status();
   }
@@ -199,7 +195,7 @@ Result<std::unique_ptr<Prepared>> PrepareSvd(const CallDesc& call) {
       return given.dims == own && ElementOf(given) == element;
     };
     const int64_t u = shape.full ? shape.rows : least, vt = shape.full ? shape.columns : least;
-    fit = least > 0 && std::max(shape.rows, shape.columns) <= 1 << 20 && least <= 1 << 14 &&
+    fit = least > 1 && std::max(shape.rows, shape.columns) <= 1 << 20 && least <= 1 << 14 &&
           is(call.results[0], type, {least}) && is(call.results.back(), Element::kS32, {}) &&
           (!shape.vectors ||
            (is(call.results[1], type, {shape.rows, u}) && is(call.results[2], type, {vt, shape.columns})));

@@ -1,0 +1,12 @@
+// The loops of making a matrix bidiagonal for x86-64 with AVX2 and FMA.
+#if defined(__x86_64__)
+#pragma GCC optimize("O3")
+#pragma GCC target("arch=x86-64-v3")
+#define FERRULE_ISA avx2
+#define FERRULE_VECTOR_BYTES 32
+#include "bidiagonal_kernel.h"
+
+namespace ferrule {
+const BidiagonalKernels kAvx2Bidiagonal = avx2::Bidiagonal();
+}  // namespace ferrule
+#endif
