@@ -12,8 +12,9 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import cache
 
 import llvmlite.binding as llvm
@@ -38,11 +39,24 @@ def _initialize() -> None:
     llvm.initialize_all_asmprinters()
 
 
-def _target(machine: Machine) -> llvm.TargetMachine:
+# LLVM's code generators that nobody uses now. One is for one thread at a time; a new one takes half a millisecond to
+# find out what its processor has, which is a sixth of what a small kernel takes.
+_idle: dict[Machine, list[llvm.TargetMachine]] = {}
+
+
+@contextmanager
+def _generator(machine: Machine) -> Iterator[llvm.TargetMachine]:
+    """A code generator for the machine."""
     _initialize()
-    return llvm.Target.from_triple(machine.triple).create_target_machine(
-        cpu=machine.cpu, features=machine.features, opt=2, reloc="pic", codemodel="small", jit=False
-    )
+    idle = _idle.setdefault(machine, [])
+    try:
+        found = idle.pop()
+    except IndexError:
+        found = llvm.Target.from_triple(machine.triple).create_target_machine(
+            cpu=machine.cpu, features=machine.features, opt=2, reloc="pic", codemodel="small", jit=False
+        )
+    yield found
+    idle.append(found)  # not after an error: who knows what it left
 
 
 def module_text(
@@ -113,8 +127,7 @@ def compile_module(
 
         return compile_spirv(functions, declares, constants, machine)
     text = module_text(functions, declares, constants, machine.triple)
-    target = _target(machine)
-    with parse(text, llvm.create_context()) as module:
+    with _generator(machine) as target, parse(text, llvm.create_context()) as module:
         optimize(module, target)
         return _emit_object(target, module)
 
