@@ -88,19 +88,22 @@ def main(arguments: list[str] | None = None) -> int:
             if not engine.start():
                 print(f"{TITLES[engine.name]} is left out: {engine.missing}")
         engines = [e for e in engines if not e.missing]
-        limits = physical(log)
+        machine = Engine("limits", log)
+        limits: Limits = machine.ask(120, "limits")
         try:
             for case in cases:
-                figures, said = measure(case, engines, references, folder, plan)
-                rows.append({"area": case.area, "name": case.name, "figures": figures, "said": said, "limit": None})
+                memory = machine if limits.moves(case) else None
+                figures, said, rate = measure(case, engines, references, folder, plan, memory)
+                rows.append({"area": case.area, "name": case.name, "figures": figures, "said": said, "rate": rate})
                 print(line(rows[-1], [e.name for e in engines]), flush=True)
         except KeyboardInterrupt:
             print(f"interrupted: the report has {len(rows)} of {len(cases)} cases")
         for engine in [*engines, *([references] if references else [])]:
             engine.stop()
-        limits = limits.better(physical(log))
+        limits = limits.better(machine.ask(120, "limits"))  # before and after the cases; what reached more counts
+        machine.stop()
         for case, row in zip(cases, rows):
-            row["limit"] = limits.seconds(case)
+            row["limit"] = limits.seconds(case, row["rate"])
         if not options.no_warm and any(e.name == "ferrule" for e in engines):
             found = {c.key: r["figures"] for c, r in zip(cases, rows)}
             warm_calls(cases, found, folder / "cache", log, plan, print)
@@ -114,15 +117,6 @@ def main(arguments: list[str] | None = None) -> int:
     print("\n".join(["", *facts, *report.summary(rows, names)]))
     publish(options, rows, names, facts, dataclasses.asdict(limits))
     return 0
-
-
-def physical(log: Path) -> Limits:
-    """Measured before and after the cases; what reached more counts."""
-    engine = Engine("limits", log)
-    try:
-        return engine.ask(60, "limits")
-    finally:
-        engine.stop()
 
 
 def line(row: dict[str, Any], engines: list[str]) -> str:

@@ -43,10 +43,19 @@ class Limits:
         part = math.log(size / low) / math.log(high / low)
         return table[low] ** (1 - part) * table[high] ** part
 
-    def seconds(self, case: Case) -> float | None:
-        """The least time that a case can take; None when nothing is known of what it moves and computes."""
-        moving = case.bytes / self.bandwidth(case.bytes, case.read_only) if case.bytes else 0.0
+    def seconds(self, case: Case, rate: float | None = None) -> float | None:
+        """The least time that a case can take; None when nothing is known of what it moves and computes.
+
+        `rate`: bytes in a second, measured between the case's rounds.
+        """
+        moving = case.bytes / (rate or self.bandwidth(case.bytes, case.read_only)) if case.bytes else 0.0
         return max(moving, case.flops / self.peaks[case.peak]) or None
+
+    def moves(self, case: Case) -> bool:
+        """Is it memory that bounds the case?"""
+        return case.bytes > 0 and case.bytes / self.bandwidth(case.bytes, case.read_only) > (
+            case.flops / self.peaks[case.peak]
+        )
 
     def better(self, other: Limits) -> Limits:
         """Of two measurements, what reached more: others may have used the machine during one of them."""
@@ -78,16 +87,23 @@ class LimitsEngine:
         )
         self.cores = len(os.sched_getaffinity(0))
         self.kept: list[Any] = []
+        self.streams: dict[str, Any] = {}
+        self.memory: np.ndarray | None = None
 
     def version(self) -> str:
         return f"llvmlite, {self.cores} threads"
 
     def measure(self) -> Limits:
         return Limits(
-            self._streams(("copy", "copy past caches", "triad")),
-            self._streams(("read", "read two", "read four")),
+            {size: rate for size in SIZES if (rate := self.rate(size, False))},
+            {size: rate for size in SIZES if (rate := self.rate(size, True))},
             self._peaks(),
         )
+
+    def rate(self, size: int, read_only: bool, seconds: float = SECONDS, tries: int = TRIES) -> float:
+        """Bytes in a second, by the best kind of stream; zero for sizes that threads cannot share."""
+        kinds = READS if read_only else STREAMS
+        return max(self._rate(kind, min(size, max(SIZES)), seconds, tries) for kind in kinds)
 
     def function(self, text: str, name: str, arguments: int) -> Any:
         llvm = self.llvm
@@ -99,24 +115,23 @@ class LimitsEngine:
         kinds = [ctypes.c_int64] * arguments
         return ctypes.CFUNCTYPE(None, *kinds)(engine.get_function_address(name))
 
-    def _streams(self, kinds: tuple[str, ...]) -> dict[int, float]:
-        best = dict.fromkeys(SIZES, 0.0)
-        for kind in kinds:
-            arrays = len(ARRAYS[kind])
-            kernel = self.function(stream_text(kind), "stream", arrays + 2)
-            memory = [np.ones(max(SIZES) // arrays // 4 + 32, np.float32) for _ in range(arrays)]
-            for size in SIZES:
-                count = size // arrays // 4 // self.cores // 64 * 64
-                if not count:
-                    continue
-                places = [[_aligned(m) + 4 * count * t for m in memory] for t in range(self.cores)]
+    def _rate(self, kind: str, size: int, seconds: float, tries: int) -> float:
+        arrays = len(ARRAYS[kind])
+        if kind not in self.streams:
+            self.streams[kind] = self.function(stream_text(kind), "stream", arrays + 2)
+        kernel, part = self.streams[kind], max(SIZES) // arrays // 64 * 64
+        count = size // arrays // 4 // self.cores // 64 * 64
+        if not count:
+            return 0.0
+        if self.memory is None:
+            self.memory = np.ones(max(SIZES) // 4 + 256, np.float32)
+        start = _aligned(self.memory)
+        places = [[start + part * a + 4 * count * t for a in range(arrays)] for t in range(self.cores)]
 
-                def run(thread: int, repeats: int, kernel=kernel, places=places, count=count) -> None:
-                    kernel(*places[thread], count, repeats)
+        def run(thread: int, repeats: int) -> None:
+            kernel(*places[thread], count, repeats)
 
-                moved = 4 * count * arrays * self.cores
-                best[size] = max(best[size], moved / self._fastest(run))
-        return {size: value for size, value in best.items() if value}
+        return 4 * count * arrays * self.cores / self._fastest(run, seconds, tries)
 
     def _peaks(self) -> dict[str, float]:
         """Operations in a second. A type without instructions of its own is computed as f32."""
@@ -143,13 +158,13 @@ class LimitsEngine:
 
         return 100 * operations * (count or ACCUMULATORS) * self.cores / self._fastest(run)
 
-    def _fastest(self, run: Callable[[int, int], None]) -> float:
+    def _fastest(self, run: Callable[[int, int], None], seconds: float = SECONDS, tries: int = TRIES) -> float:
         """Seconds of one repetition on all threads at once, at best."""
         repeats = 1
-        while (seconds := min(self._together(run, repeats) for _ in range(3))) < SECONDS / 4:
+        while (once := min(self._together(run, repeats) for _ in range(3))) < seconds / 4:
             repeats *= 4
-        repeats = max(1, int(repeats * SECONDS / seconds))
-        return min(self._together(run, repeats) for _ in range(TRIES)) / repeats
+        repeats = max(1, int(repeats * seconds / once))
+        return min(self._together(run, repeats) for _ in range(tries)) / repeats
 
     def _together(self, run: Callable[[int, int], None], repeats: int) -> float:
         barrier = threading.Barrier(self.cores)
@@ -184,6 +199,7 @@ ARRAYS = {  # what a stream writes (a) and reads
     "read two": "bc",
     "read four": "bcde",
 }
+STREAMS, READS = ("copy", "copy past caches", "triad"), ("read", "read two", "read four")
 ACCUMULATORS = 12
 TILES = 4
 

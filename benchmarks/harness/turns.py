@@ -142,8 +142,16 @@ QUICK = Plan(5, 0.04, 25)
 FULL = Plan(7, 0.1, 60)
 
 
-def measure(case: Case, engines: Sequence[Engine], references: Engine | None, folder: Path, plan: Plan) -> Any:
-    """Every engine's figure of one case, by engine; the reference's sentence when there is none."""
+def measure(
+    case: Case,
+    engines: Sequence[Engine],
+    references: Engine | None,
+    folder: Path,
+    plan: Plan,
+    memory: Engine | None = None,
+) -> tuple[dict[str, Figure], str, float | None]:
+    """Every engine's figure of one case, by engine; the reference's sentence when there is none; and the bytes that
+    memory moved in a second between the rounds, if its worker is given."""
     figures: dict[str, Figure] = {}
     said = ""
     place = folder / str(abs(hash(case.key)))
@@ -162,7 +170,13 @@ def measure(case: Case, engines: Sequence[Engine], references: Engine | None, fo
         except Failed as error:
             figures[engine.name] = Figure(said=str(error))
         time.sleep(PAUSE)
-    _rounds([e for e in engines if e.name in figures], figures, plan)
+    rates: list[float] = []
+
+    def between() -> None:
+        if memory is not None:
+            rates.append(memory.ask(60, "rate", int(case.bytes), case.read_only, plan.seconds))
+
+    _rounds([e for e in engines if e.name in figures], figures, plan, between)
     for engine in engines:
         if engine.process is not None:
             try:
@@ -171,7 +185,7 @@ def measure(case: Case, engines: Sequence[Engine], references: Engine | None, fo
                 print(f"{case.key}: {engine.name}: {error}")
     for file in place.glob("*.npy"):
         file.unlink()
-    return figures, said
+    return figures, said, statistics.median(rates) if rates else None
 
 
 def _judge(case: Case, engine: Engine, figure: Figure, place: Path, plan: Plan) -> None:
@@ -192,9 +206,10 @@ def _turned(engines: Sequence[Engine], number: int) -> list[Engine]:
     return [*engines[at:], *engines[:at]]
 
 
-def _rounds(engines: Sequence[Engine], figures: dict[str, Figure], plan: Plan) -> None:
+def _rounds(engines: Sequence[Engine], figures: dict[str, Figure], plan: Plan, between: Callable[[], None]) -> None:
     spent = {e.name: 0.0 for e in engines}
     for number in range(plan.rounds):
+        between()
         for engine in _turned(engines, number):
             figure = figures[engine.name]
             if figure.said or (number and plan.enough(number, spent[engine.name])):

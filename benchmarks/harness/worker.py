@@ -80,6 +80,10 @@ class Worker:
         """What the machine can do (the worker `limits`)."""
         return self.engine.measure()
 
+    def rate(self, size: int, read_only: bool, seconds: float) -> float:
+        """Bytes that the machine moves in a second now (the worker `limits`)."""
+        return float(self.engine.rate(size, read_only, seconds / 4, 1))
+
     def drop(self) -> None:
         self.engine.drop()
         gc.collect()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from importlib.metadata import entry_points
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 from harness import check, report
 from harness.case import load, select
-from harness.limits import Limits
+from harness.limits import Limits, LimitsEngine
 from harness.turns import Engine, Figure, Plan, measure
 
 import ferrule
@@ -42,7 +43,7 @@ def test_two_engines_take_turns(engines, tmp_path):
     both = [engines["ferrule"], engines["xla"]]
     # A slow case has fewer rounds: on a busy machine even this one may take some milliseconds.
     plan = Plan(rounds=2, seconds=0.1, limit=60)
-    figures, said = measure(case("dispatch/x + 1"), both, engines["reference"], tmp_path, plan)
+    figures, said, _ = measure(case("dispatch/x + 1"), both, engines["reference"], tmp_path, plan)
     assert not said
     for engine in both:
         figure = figures[engine.name]
@@ -76,7 +77,7 @@ def test_wrong_result(engines, tmp_path):
             return 0.25 if request == "check" else engine.ask(limit, request, *arguments)
 
     wrong = Wrong("xla", engine.log)
-    figures, _ = measure(tiny, [wrong], engines["reference"], tmp_path, PLAN)
+    figures, *_ = measure(tiny, [wrong], engines["reference"], tmp_path, PLAN)
     figure = figures["xla"]
     assert figure.wrong and not figure.seconds and not figure.rounds
     row = {"area": "a", "name": "n", "figures": {**figures, "ferrule": Figure(seconds=1)}, "said": "", "limit": None}
@@ -94,7 +95,7 @@ def test_result_of_a_second_call(engines, tmp_path):
             found = engine.ask(limit, request, *arguments)
             return 0.5 if request == "check" and arguments[2] else found
 
-    figures, _ = measure(case("dispatch/x + 1"), [Overwrites("xla", engine.log)], engines["reference"], tmp_path, PLAN)
+    figures, *_ = measure(case("dispatch/x + 1"), [Overwrites("xla", engine.log)], engines["reference"], tmp_path, PLAN)
     figure = figures["xla"]
     assert figure.wrong and figure.error == 0.5 and not figure.rounds
     assert figure.said == "wrong result when called again with the same arguments: error 0.5 of the largest magnitude"
@@ -134,6 +135,22 @@ def test_limits():
     assert limits.better(Limits({1 << 10: 1.0, 1 << 12: 300.0}, {1 << 10: 60.0}, {"f32": 9.0})) == Limits(
         {1 << 10: 400.0, 1 << 12: 300.0}, {1 << 10: 60.0}, {"f32": 10.0}
     )
+    copy = replace(case("layout/reverse, 16 M"), bytes=1000.0, flops=20.0)
+    assert limits.moves(copy) and not limits.moves(replace(copy, flops=40.0))
+    assert (limits.seconds(copy), limits.seconds(copy, rate=800.0)) == (2.5, 2.0)
+
+
+def test_memory_is_measured_between_the_rounds(tmp_path):
+    """Where memory is the limit: what it moves in a second changes with the others on the machine."""
+    memory = Engine("limits", tmp_path / "log")
+    try:
+        *_, rate = measure(case("dispatch/x + 1"), [], None, tmp_path, Plan(2, 0.02, 60), memory)
+    finally:
+        memory.stop()
+    assert rate == 0  # threads do not share so few bytes
+    engine = LimitsEngine()
+    for size, read_only in ((1 << 20, False), (1 << 27, True)):
+        assert 1e8 < engine.rate(size, read_only, 0.01, 1) < 1e13
 
 
 def test_unknown_engine():
