@@ -11,6 +11,7 @@
 #include "aligned_scratch.h"
 #include "attributes.h"
 #include "bidiagonal.h"
+#include "bidiagonal_vectors.h"
 #include "blas.h"
 #include "calls.h"
 #include "element.h"
@@ -25,6 +26,7 @@
 namespace ferrule {
 namespace {
 
+constexpr int64_t kAlone = 64;   // rows of a bidiagonal matrix that is LAPACK's alone
 constexpr int kNotNumbers = -4;  // what gesdd says of a matrix with a NaN
 
 template <class T>
@@ -38,6 +40,7 @@ struct Routines {
   }
 
   Bdsdc bdsdc = Find<Bdsdc>("bdsdc");
+  bidiagonal::Vectors<T> vectors;
 };
 
 struct SvdShape {
@@ -144,13 +147,18 @@ class Svd : public Prepared {
   void Square(T* a, int64_t n, int64_t row, T* values, T* u, int64_t u_row, T* vt, int* info, ThreadPool* pool) const {
     static thread_local AlignedScratch scratch, integer_scratch;
     const int size = static_cast<int>(n), leading = static_cast<int>(u_row);
-    T* beside = scratch.Get<T>((s_.vectors ? 3 * n * n : 0) + 8 * n + 3 * n);
+    const int64_t room = !s_.vectors ? 0 : n > kAlone ? n * n : 3 * n * n;
+    T* beside = scratch.Get<T>(room + 11 * n);
     T *right = beside + n, *left = right + n, *work = left + n;
     bidiagonal::Bidiagonalize(a, n, values, beside, right, left, pool);
     {
       OneBlasThread one;
-      routines_.bdsdc("U", s_.vectors ? "I" : "N", &size, values, beside, vt, &size, u, &leading, nullptr, nullptr,
-                      work, integer_scratch.Get<int>(8 * n), info);
+      if (s_.vectors && n > kAlone) {
+        *info = routines_.vectors.Find(n, values, beside, vt, u, u_row, pool);
+      } else {
+        routines_.bdsdc("U", s_.vectors ? "I" : "N", &size, values, beside, vt, &size, u, &leading, nullptr, nullptr,
+                        work, integer_scratch.Get<int>(8 * n), info);
+      }
     }
     if (*info != 0 || !s_.vectors) return;
     // LAPACK's columns are adjacent: row by row, vt has X^T and u has Y. They become X^T Q^T and P Y.
@@ -168,7 +176,7 @@ class Svd : public Prepared {
 template <class T>
 Result<std::unique_ptr<Prepared>> MakeSvd(Attributes& attributes, const SvdShape& shape) {
   const Routines<T> routines;
-  if (!routines.bdsdc) {
+  if (!routines.bdsdc || !routines.vectors) {
     attributes.Fail("SciPy's LAPACK, for which this program was compiled, is not there: pip install scipy");
     return attributes.status();
   }
