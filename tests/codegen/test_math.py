@@ -120,6 +120,7 @@ def test_f32(name: str) -> None:
         "erf",
         "erf_inv",
         "sine",
+        "cosine",
         "tan",
         "lgamma",
     ],
@@ -428,6 +429,21 @@ def test_angles_at_their_limits(name: str) -> None:
     x = np.resize(x, len(x) // 16 * 16)
     reference, _, _ = UNARY[name]
     assert worst(name, types.f32, reference, 16, x) <= 0.56
+
+
+@pytest.mark.parametrize("dialect", [HOST, FUSED, dialect_of(host())], ids=["plain", "fused", "own"])
+@pytest.mark.parametrize("name", ["sine", "cosine", "tan"])
+@pytest.mark.parametrize("dtype", [types.f32, types.f64], ids=str)
+def test_one_large_angle(name: str, dtype: DType, dialect: Dialect) -> None:
+    """In any lane, above or below zero, also beside something NaN in another register."""
+    reference, *limits = UNARY[name]
+    call = compile_op(op_of(name, [dtype], dtype), 64, dialect=dialect)
+    x = rng.uniform(-9, 9, (128, 64)).astype(dtype.numpy)
+    x[::2, :] = np.nan
+    x[np.arange(128), np.arange(128) // 2] = np.resize(np.array([1.5e6, -3e7], dtype.numpy), 128)
+    with np.errstate(all="ignore"):
+        want = reference(x.ravel().astype(np.longdouble))
+    assert ulps(call(x.ravel()), want, dtype).max() <= limits[dtype.bits // 64]
 
 
 @pytest.mark.parametrize("dialect", [HOST, FUSED, dialect_of(host())], ids=["plain", "fused", "own"])

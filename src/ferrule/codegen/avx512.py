@@ -43,6 +43,12 @@ class Avx512(FusedDialect):
         error = (-y).intrinsic("fma", inverse, 1.0)
         return x * inverse.fma(error.fma(error, error), inverse)
 
+    def any_beyond(self, x: Num, limit: float) -> V:
+        """Registers are joined by their largest magnitudes, numbers before NaN, before lanes are compared."""
+        while x.lanes * x.bits > _REGISTERS[0]:
+            x = instruction("llvm.x86.avx512.mask.range", x.half(0), x.half(1), choice=0b1011, rounding=True)
+        return super().any_beyond(x, limit)
+
 
 def instruction(
     name: str,

@@ -89,6 +89,12 @@ class Dialect:
         """x / y of f64 to 2⁻⁴⁰, for a y that neither is denormal nor has a denormal inverse."""
         return x / y
 
+    def any_beyond(self, x: Num, limit: float) -> V:
+        """Whether any float is larger than a limit, above or below zero; NaN is not."""
+        from ferrule.codegen.math_wide import any_lane
+
+        return any_lane(abs(x) > limit)
+
     def function(self, name: str, *xs: Num) -> Num:
         """A function of the math library, by its C name for double."""
         from ferrule.codegen.libm import c_function

@@ -153,29 +153,37 @@ def cosh(x: Num) -> Num:
 
 def _with_large(name: str, x: Num, result: Num) -> Num:
     """Lanes whose angle is too large for the vector formula go through the C library; they are rare."""
-    big = abs(x) > _ANGLE_LIMIT
-    chosen = x.b.branch(any_lane(big), lambda: [big.where(call_libm(name, x), result).v], lambda: [result.v])
-    return Num(x.b, chosen[0])
+
+    def by_library() -> list[Num]:
+        return [(abs(x) > _ANGLE_LIMIT).where(call_libm(name, x), result)]
+
+    return branch(x.b, x.b.dialect.any_beyond(x, _ANGLE_LIMIT), by_library, lambda: [result])[0]
 
 
-def _sine(x: Num, ahead: float) -> Num:
-    """sin(x + π ahead), in f64, where one short polynomial does and leaves one rounding; `ahead` is 0 or ½."""
-    x = x.f64()
-    # x + π ahead = π turns + r; the sum's last bit says whether their number is odd.
-    shifted = x.fma(1 / wide.PI, ahead) + 6755399441055744.0 if ahead else x.fma(1 / wide.PI, 6755399441055744.0)
-    turns = shifted - 6755399441055744.0
-    turns = turns - ahead if ahead else turns
-    r = turns.fma(-2 * wide.PIO2_LOW, turns.fma(-2 * wide.PIO2_HIGH, x))
-    value = r * (r * r).poly(_SIN)  # -0 stays
-    return (value.raw() ^ (shifted.raw() << 63)).as_float().f32()
+def _sine(x: Num, turns: Num, parity: Num) -> Num:
+    """(-1)^parity sin(x - π turns), in f64, where one short polynomial does and leaves one rounding.
+
+    The sign is in the lowest bit of `parity`, moved to the highest. What is not needed at once waits for nothing: with
+    a fused multiplication the second part of π is as small as the rounding of the first, and r² does without it.
+    """
+    fuses = x.b.dialect.fuses
+    near = turns.fma(-wide.PI if fuses else -2 * wide.PIO2_HIGH, x)
+    r = turns.fma(-wide.PI_REST if fuses else -2 * wide.PIO2_LOW, near)
+    square = near * near if fuses else r * r
+    return ((r.raw() ^ parity).as_float() * square.poly(_SIN)).f32()  # -0 stays
 
 
 def sin(x: Num) -> Num:
-    return _with_large("sin", x, _sine(x, 0.0))
+    w = x.f64()
+    shifted = w.fma(1 / wide.PI, 6755399441055744.0)  # a whole number of turns in the low bits
+    return _with_large("sin", x, _sine(w, shifted - 6755399441055744.0, shifted.raw() << 63))
 
 
 def cos(x: Num) -> Num:
-    return _with_large("cos", x, _sine(x, 0.5))
+    """cos(r + π/2 + kπ) is -sin r for an even k: of x/π + 1, held in 1024ths, the fraction becomes a half."""
+    w = x.f64()
+    bits = (w.fma(1 / wide.PI, 6597069766657.0).raw() & -1024) | 512
+    return _with_large("cos", x, _sine(w, bits.as_float() - 6597069766657.0, (bits << 53) & (-1 << 63)))
 
 
 def tan(x: Num) -> Num:

@@ -13,6 +13,7 @@ from ferrule.codegen.libm import call_libm
 from ferrule.codegen.math_angles import atan, atan2
 from ferrule.codegen.math_erf import erf, erf_inv, erfc
 from ferrule.codegen.math_exp import LOG_SERIES, exp_near, exp_parts, exp_sum, scaled
+from ferrule.codegen.math_parts import branch
 from ferrule.codegen.math_special import digamma
 from ferrule.codegen.math_wide import LN2_HIGH, LN2_LOW, any_lane, limit, nearest, power_of_two
 
@@ -198,9 +199,10 @@ def _quadrant(sin: tuple[Num, Num], cos: tuple[Num, Num], n: Num) -> Num:
 
 
 def _with_large(name: str, x: Num, result: Num) -> Num:
-    big = abs(x) > _ANGLE_LIMIT
-    chosen = x.b.branch(any_lane(big), lambda: [big.where(call_libm(name, x), result).v], lambda: [result.v])
-    return Num(x.b, chosen[0])
+    def by_library() -> list[Num]:
+        return [(abs(x) > _ANGLE_LIMIT).where(call_libm(name, x), result)]
+
+    return branch(x.b, x.b.dialect.any_beyond(x, _ANGLE_LIMIT), by_library, lambda: [result])[0]
 
 
 def sin(x: Num) -> Num:

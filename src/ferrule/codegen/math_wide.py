@@ -11,7 +11,8 @@ from ferrule.codegen.llvm import V
 
 LOG2_E = 1.4426950408889634
 LN2 = 0.6931471805599453
-PI = 3.141592653589793
+# π as one f64, and what that leaves of it.
+PI, PI_REST = 3.141592653589793, 1.2246467991473532e-16
 # ln 2 and π/2 in parts: the first ones have so few bits that a small integer times them is exact.
 LN2_HIGH, LN2_LOW = 0.6931471803691238, 1.9082149292705877e-10
 PIO2_HIGH, PIO2_LOW = 1.5707963267341256, 6.077100506506192e-11
