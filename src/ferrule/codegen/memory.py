@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from ferrule.codegen.dialect import GroupDialect
 from ferrule.codegen.index import Index, Indexer
-from ferrule.codegen.lanes import suffix
+from ferrule.codegen.lanes import bits_of, suffix
 from ferrule.codegen.llvm import Builder, V, vector
 from ferrule.codegen.scalar import memory_type
 from ferrule.ir.types import DType
@@ -182,8 +182,34 @@ def load_transposed(ix: Indexer, pointer: V, dtype: DType, offset: Index) -> lis
 def _exchanged(b: Builder, rows: list[V], width: int, unit: int = 1) -> list[V]:
     """Rows and lanes change places, in each run of as many lanes as there are rows (a power of two).
 
-    Each round pairs row i with row i + count / 2, lane by lane; there are log2(count) rounds. A lane is `unit` numbers.
+    A lane is `unit` numbers. Squares whose rows are whole registers change first within parts of 128 bits, then these
+    change places: the instructions for that name no vector of picks, and LLVM finds them early.
     """
+    count, part = len(rows), max(1, 128 // bits_of(rows[0].type) // unit)
+    if count != width or count // part not in (2, 4):
+        return _interleaved(b, rows, width, unit)
+    inside = [_interleaved(b, rows[r : r + part], width, unit) for r in range(0, count, part)]
+    around = [_across(b, [group[e] for group in inside], part * unit) for e in range(part)]
+    return [around[e][at] for at in range(count // part) for e in range(part)]
+
+
+def _across(b: Builder, rows: list[V], size: int) -> list[V]:
+    """Two or four rows and as many parts of them, of `size` numbers, change places.
+
+    Each result begins with parts of one vector and ends with parts of another.
+    """
+
+    def picked(x: V, y: V, parts: Sequence[int]) -> V:
+        return shuffle(b, x, y, [part * size + i for part in parts for i in range(size)])
+
+    if len(rows) == 2:
+        return [picked(rows[0], rows[1], parts) for parts in ((0, 2), (1, 3))]
+    halves = [[picked(x, y, parts) for x, y in (rows[:2], rows[2:])] for parts in ((0, 1, 4, 5), (2, 3, 6, 7))]
+    return [picked(x, y, parts) for x, y in halves for parts in ((0, 2, 4, 6), (1, 3, 5, 7))]
+
+
+def _interleaved(b: Builder, rows: list[V], width: int, unit: int) -> list[V]:
+    """Rows and lanes change places, in log2(count) rounds: each pairs row i with row i + count / 2, lane by lane."""
     count = len(rows)
     runs = range(0, width, count)
     low = [run + lane // 2 + width * (lane % 2) for run in runs for lane in range(count)]
