@@ -25,8 +25,9 @@ from ferrule.errors import Internal
 from ferrule.targets.cpu import threads
 from ferrule.targets.machine import Machine
 
-# Kernels that are worth a module of their own, and with it a thread: a module costs 1.5 ms.
-FEWEST = 8
+# What LLVM takes for a kernel, in ms, of 1018 kernels of the benchmark: so much for each, and for each character. Work
+# of WORTH is worth a thread, whose module costs 1.5 more.
+EACH, CHARACTER, WORTH = 1.2, 1 / 2300, 5.0
 # More threads than this would wait for each other, in Python and for llvmlite's lock.
 THREADS = 8
 # LLVM walks expressions recursively. Address space only until it is touched.
@@ -152,7 +153,8 @@ def compile_kernels(kernels: Sequence[Kernel], machine: Machine, known: KernelCa
         if known and not kernel.code and (found := known.get(kernel.key)):
             kernel.code = found.code
     missing = [kernel for kernel in kernels if not kernel.code]
-    at_once = 1 if machine.grouped else min(threads(), THREADS, max(1, len(missing) // FEWEST))
+    worth = int(sum(map(_milliseconds, missing)) / WORTH)
+    at_once = 1 if machine.grouped else max(1, min(threads(), THREADS, worth, len(missing)))
     modules = _shared_out(missing, -(-len(missing) // (most * at_once)) * at_once)
 
     def compile_one(together: list[Kernel]) -> None:
@@ -187,12 +189,17 @@ def _for_each(work: Callable[[list[Kernel]], None], parts: list[list[Kernel]], a
         job.result()
 
 
+def _milliseconds(kernel: Kernel) -> float:
+    """About how long LLVM takes for a kernel."""
+    return EACH + len(kernel.text) * CHARACTER
+
+
 def _shared_out(kernels: Sequence[Kernel], parts: int) -> list[list[Kernel]]:
-    """The kernels in so many parts, of about as much text each."""
+    """The kernels in so many parts, of about as much work each."""
     found: list[list[Kernel]] = [[] for _ in range(parts)]
-    sizes = [0] * parts
-    for kernel in sorted(kernels, key=lambda k: len(k.text), reverse=True):
-        least = sizes.index(min(sizes))
+    work = [0.0] * parts
+    for kernel in sorted(kernels, key=_milliseconds, reverse=True):
+        least = work.index(min(work))
         found[least].append(kernel)
-        sizes[least] += len(kernel.text)
+        work[least] += _milliseconds(kernel)
     return found
