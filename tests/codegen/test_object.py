@@ -16,13 +16,23 @@ def kernels(count: int) -> list[Kernel]:
     return [Kernel(f"k{i}_", f"define void @k{i}_(ptr %a0) {{\n  ret void\n}}", key=str(i)) for i in range(count)]
 
 
-@pytest.mark.parametrize(("threads", "count", "modules"), [("1", 40, 1), ("2", 40, 2), ("2", 9, 1), ("3", 100, 3)])
+@pytest.mark.parametrize(("threads", "count", "modules"), [("1", 40, 1), ("2", 40, 2), ("2", 8, 1), ("3", 100, 3)])
 def test_modules(monkeypatch, threads, count, modules):
     monkeypatch.setenv("FERRULE_NUM_THREADS", threads)
     made = kernels(count)
     object.compile_kernels(made, host(), None, 48)
     assert len({kernel.code for kernel in made}) == modules
     assert all(kernel.symbol.encode() in kernel.code for kernel in made)
+
+
+def test_few_large_ones(monkeypatch):
+    """Threads share the work, however few kernels it is in."""
+    monkeypatch.setenv("FERRULE_NUM_THREADS", "3")
+    made = kernels(2)
+    for kernel in made:
+        kernel.text = "; what LLVM reads for a while\n" * 1000 + kernel.text
+    object.compile_kernels(made, host(), None, 48)
+    assert len({kernel.code for kernel in made}) == 2
 
 
 def test_at_the_same_time(monkeypatch):
