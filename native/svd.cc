@@ -1,7 +1,7 @@
 // Library call "svd": singular values and vectors of batches of row-major matrices, A = U diag(s) V^T, as LAPACK's
-// gesdd gives them. LAPACK makes a square matrix bidiagonal and finds the singular vectors of that; these are turned
-// back by the own products with all threads. What is not square is first factored, A = Q R, and a wide matrix
-// transposed.
+// gesdd gives them. A square matrix is made bidiagonal (bidiagonal.h); the singular vectors of that
+// (bidiagonal_vectors.h) are turned back by the own products with all threads. What is not square is first factored,
+// A = Q R, and a wide matrix transposed.
 #include <algorithm>
 #include <cmath>
 #include <limits>
