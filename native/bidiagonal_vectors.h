@@ -21,6 +21,8 @@
 namespace ferrule {
 namespace bidiagonal {
 
+constexpr int64_t kKept = 2048;  // rows from which memory beside a matrix is given back after use
+
 template <class T>
 class Vectors {
  public:
@@ -30,7 +32,8 @@ class Vectors {
   // B with `d` on its diagonal and `e` above becomes X diag(d) Y^T: the rows of xt are X's columns. Returns what LAPACK
   // calls info: zero where all went well.
   int Find(int64_t n, T* d, T* e, T* xt, T* y, int64_t y_row, ThreadPool* pool) const {
-    static thread_local AlignedScratch scratch;
+    static thread_local AlignedScratch kept;
+    AlignedScratch freed, &scratch = n > kKept ? freed : kept;
     std::vector<int> sorted(static_cast<size_t>(n));
     T *u = scratch.Get<T>(2 * n * n), *v = u + n * n;
     std::fill_n(u, 2 * n * n, T(0));
@@ -164,7 +167,8 @@ class Vectors {
 
   // The values and vectors of a part from those of its halves, between which there is one row.
   int Join(const Whole& whole, const Node& node, ThreadPool* pool) const {
-    static thread_local AlignedScratch scratch, integer_scratch;
+    static thread_local AlignedScratch kept, integer_scratch;
+    AlignedScratch freed, &scratch = node.count > kKept ? freed : kept;
     const int64_t n = node.count, m = n + node.more, upper = n / 2, lower = n - upper - 1, row = whole.n;
     const int64_t center = node.start + upper;
     T *d = whole.d + node.start, *u = whole.u + node.start * (row + 1), *v = whole.v + node.start * (row + 1);

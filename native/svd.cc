@@ -26,7 +26,8 @@
 namespace ferrule {
 namespace {
 
-constexpr int64_t kAlone = 64;   // rows of a bidiagonal matrix that is LAPACK's alone
+constexpr int64_t kAlone = 64;  // rows of a bidiagonal matrix that is LAPACK's alone
+constexpr int64_t kKept = bidiagonal::kKept;
 constexpr int kNotNumbers = -4;  // what gesdd says of a matrix with a NaN
 
 template <class T>
@@ -70,24 +71,30 @@ class Svd : public Prepared {
 
  private:
   void One(const T* given, T* values, T* u, T* vt, int* info, ThreadPool* pool) const {
-    static thread_local AlignedScratch a_scratch, square_scratch, vectors_scratch, tau_scratch;
+    static thread_local AlignedScratch kept[3];
+    AlignedScratch freed[3], *scratch = std::min(s_.rows, s_.columns) > kKept ? freed : kept;
     const int64_t m = std::max(s_.rows, s_.columns), n = std::min(s_.rows, s_.columns), u_row = s_.full ? m : n;
-    T* a = a_scratch.Get<T>(m * n);
-    if (wide_) {
-      gemm::Spread(pool, m, qr::kSlice, [&](int64_t begin, int64_t end) {
-        Transpose(given + begin, m, n, end - begin, false, a + begin * n, n);
-      });
-    } else {
-      std::copy_n(given, m * n, a);
-    }
+    const int64_t row = bidiagonal::RowOf<T>(n);
+    T* square = scratch[0].Get<T>(n * row);
+    // What is square already is where it is made bidiagonal.
+    T* a = m == n ? square : scratch[1].Get<T>(m * n + n);
+    const int64_t a_row = m == n ? row : n;
+    gemm::Spread(pool, m, qr::kSlice, [&](int64_t begin, int64_t end) {
+      if (wide_) return Transpose(given + begin, m, n, end - begin, false, a + begin * n, n);
+      for (int64_t i = begin; i < end; ++i) {
+        std::copy_n(given + i * n, n, a + i * a_row);
+        std::fill(a + i * a_row + n, a + (i + 1) * a_row, T(0));
+      }
+    });
     int exponent = 0;
-    *info = ToRange(a, m * n, &exponent) ? 0 : kNotNumbers;
+    *info = ToRange(a, m * a_row, &exponent) ? 0 : kNotNumbers;
     if (*info != 0) return;
+    T* tau = a + m * n;  // of what is not square
     if (!s_.vectors || !wide_) {
-      Tall(a, m, n, values, u, u_row, vt, info, pool, square_scratch, tau_scratch);
+      Tall(a, m, n, square, row, tau, values, u, u_row, vt, info, pool);
     } else {
-      T *left = vectors_scratch.Get<T>(m * u_row + n * n), *right = left + m * u_row;
-      Tall(a, m, n, values, left, u_row, right, info, pool, square_scratch, tau_scratch);
+      T *left = scratch[2].Get<T>(m * u_row + n * n), *right = left + m * u_row;
+      Tall(a, m, n, square, row, tau, values, left, u_row, right, info, pool);
       Transpose(right, n, n, n, false, u, n);
       gemm::Spread(pool, u_row, qr::kSlice, [&](int64_t begin, int64_t end) {
         Transpose(left + begin, u_row, m, end - begin, false, vt + begin * m, m);
@@ -116,24 +123,19 @@ class Svd : public Prepared {
     return true;
   }
 
-  // A matrix in range of at least as many rows as columns; `a` is overwritten.
-  void Tall(T* a, int64_t m, int64_t n, T* values, T* u, int64_t u_row, T* vt, int* info, ThreadPool* pool,
-            AlignedScratch& square_scratch, AlignedScratch& tau_scratch) const {
-    const int64_t row = bidiagonal::RowOf<T>(n);
-    T *square = square_scratch.Get<T>(n * row), *tau = tau_scratch.Get<T>(n);
-    if (m > n) {
-      const auto scales = qr::CopyScaled(a, n, m, n, a, n, pool);
-      qr::FactorLarge(a, m, n, tau, pool);
-      scales.Restore(a, n, n);
-    }
+  // A matrix in range of at least as many rows as columns: `a`, which is overwritten, or in `square`.
+  void Tall(T* a, int64_t m, int64_t n, T* square, int64_t row, T* tau, T* values, T* u, int64_t u_row, T* vt,
+            int* info, ThreadPool* pool) const {
+    if (m == n) return Square(square, n, row, values, u, u_row, vt, info, pool);
+    const auto scales = qr::CopyScaled(a, n, m, n, a, n, pool);
+    qr::FactorLarge(a, m, n, tau, pool);
+    scales.Restore(a, n, n);
     for (int64_t i = 0; i < n; ++i) {
-      const int64_t from = m > n ? i : 0;
-      std::fill_n(square + i * row, from, T(0));
-      std::copy(a + i * n + from, a + (i + 1) * n, square + i * row + from);
+      std::fill_n(square + i * row, i, T(0));
+      std::copy(a + i * n + i, a + (i + 1) * n, square + i * row + i);
       std::fill(square + i * row + n, square + (i + 1) * row, T(0));
     }
     Square(square, n, row, values, u, u_row, vt, info, pool);
-    if (m == n) return;
     if (!s_.vectors) return;
     for (int64_t i = 0; i < m; ++i) {
       const int64_t from = i < n ? n : 0;
@@ -145,7 +147,8 @@ class Svd : public Prepared {
 
   // A^T = Q B P^T and B = X diag(s) Y^T, with an upper bidiagonal B.
   void Square(T* a, int64_t n, int64_t row, T* values, T* u, int64_t u_row, T* vt, int* info, ThreadPool* pool) const {
-    static thread_local AlignedScratch scratch, integer_scratch;
+    static thread_local AlignedScratch kept, integer_scratch;
+    AlignedScratch freed, &scratch = n > kKept ? freed : kept;
     const int size = static_cast<int>(n), leading = static_cast<int>(u_row);
     const int64_t room = !s_.vectors ? 0 : n > kAlone ? n * n : 3 * n * n;
     T* beside = scratch.Get<T>(room + 11 * n);

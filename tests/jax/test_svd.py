@@ -12,6 +12,8 @@ from ferrule.ir import Block, Tensor, Token
 from ferrule.ir.types import f32
 from ferrule.libraries import has_lapack
 from ferrule.passes.svd import svd
+from ferrule.pipeline import compile_program
+from ferrule.program import Call
 
 SHAPES = [(32, 32), (33, 70), (70, 33), (100, 100), (129, 128), (2, 3, 40, 50), (5, 64, 64), (400, 35), (35, 400)]
 SHAPES += [(1, 1), (1, 9), (9, 1), (8, 8), (3, 4, 20), (200, 190)]
@@ -48,6 +50,27 @@ def test_which_calls():
         assert kinds(values, normal(*shape)) == ["svd"]
     assert "svd" not in kinds(values, normal(31, 400))
     assert "svd" not in kinds(values, normal(40, 40, dtype="complex64"))
+
+
+def calls(function, *args):
+    module = jax.jit(function).trace(*args).lower(lowering_platforms=("ferrule",))
+    program = compile_program(str(module.compiler_ir("stablehlo")).encode())
+    return [step for block in program.blocks for step in block if isinstance(step, Call)]
+
+
+@needs_lapack
+def test_vectors_that_nobody_reads():
+    a = normal(40, 50)
+    for function, count in [
+        (lambda a: jnp.linalg.svd(a)[1], 2),
+        (lambda a: jnp.linalg.svd(a)[:2], 4),
+        (lambda a: jnp.linalg.svd(a)[2], 4),
+        (values, 2),
+    ]:
+        (call,) = calls(function, a)
+        assert len(call.results) == count
+    got, want = (on(p, lambda a: jnp.linalg.svd(a)[1], a) for p in ("ferrule", "cpu"))
+    np.testing.assert_allclose(got, want, rtol=0, atol=1e-5 * want.max())
 
 
 def test_other_calls_are_left_alone():

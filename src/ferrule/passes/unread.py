@@ -1,7 +1,8 @@
 """Unread: what library calls would compute though nobody reads it.
 
-`jnp.linalg.eigvalsh` asks LAPACK for the vectors, too, and leaves them alone; `jnp.argsort` sorts the keys beside their
-positions. Such calls are made without the results that nobody reads.
+`jnp.linalg.eigvalsh` asks LAPACK for the vectors, too, and leaves them alone, as does who takes the values of
+`jnp.linalg.svd` only; `jnp.argsort` sorts the keys beside their positions. Such calls are made without the results that
+nobody reads.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def _may_do_less(op: Op) -> bool:
     target = op.attrs["target"]
     if target == "sort":
         return len(op.results) == len(op.operands) > 1
-    return (target == "eigh" and len(op.results) == 3) or target in EIGENVALUES
+    return (target, len(op.results)) in (("eigh", 3), ("svd", 4)) or target in EIGENVALUES
 
 
 def _gather(block: Block, read: set[Value]) -> None:
@@ -54,6 +55,8 @@ def _less(out: Block, op: Op, operands: list[Value], read: set[Value]) -> Sequen
     if target == "sort":
         kept = [i for i, result in enumerate(op.results) if result in read]
         return _with(out, op, operands, kept, {**about, "kept": tuple(kept)})
+    if target == "svd":
+        return None if read.intersection(op.results[1:3]) else _with(out, op, operands, [0, 3], about)
     if op.results[0] in read:
         return None
     if target == "eigh":
