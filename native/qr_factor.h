@@ -37,7 +37,7 @@ const QrFunctions<T>& Functions() {
   }
 }
 
-constexpr int64_t kSmallRows = 256;      // of matrices that are one panel
+constexpr int64_t kSmallVectors = 1024;  // of matrices that are one panel
 constexpr int64_t kPanel = 32;           // columns of a panel of a large matrix, as far as vectors reach
 constexpr int64_t kBlock = 64;           // columns that are applied at once
 constexpr int64_t kSlice = 64;           // columns that are worth a thread
@@ -53,7 +53,7 @@ int64_t PanelColumns() {
 template <class T>
 int64_t BlockColumns(int64_t k) {
   const int64_t panel = PanelColumns<T>(), eighth = (k / 8 + panel - 1) / panel * panel;
-  return std::clamp(eighth, panel, kBlock);
+  return std::min(k, std::clamp(eighth, panel, kBlock));
 }
 
 // Vectors that hold so many columns, where those are few.
@@ -64,7 +64,7 @@ int64_t VectorsOf(int64_t columns) {
 
 template <class T>
 bool IsSmall(int64_t rows, int64_t columns) {
-  return rows <= kSmallRows && VectorsOf<T>(columns) <= kQrVectors;
+  return VectorsOf<T>(columns) <= kQrVectors && rows * VectorsOf<T>(columns) <= kSmallVectors;
 }
 
 // Columns whose largest elements are far from one are divided by powers of two, which the reflections do not depend on:
@@ -123,7 +123,7 @@ Scales<T> CopyScaled(const T* from, int64_t from_row, int64_t rows, int64_t colu
   return scales;
 }
 
-// In place in a[rows][count], from whose first row on the reflections are.
+// In place in a[rows][count], from whose first row on the reflections are; `made` gets them, unless it is null.
 template <class T>
 void FactorBlock(T* a, int64_t a_row, int64_t rows, int64_t count, T* tau, Reflections<T>* made, ThreadPool* pool) {
   static thread_local AlignedScratch panel_scratch, reflections_scratch;
@@ -139,7 +139,7 @@ void FactorBlock(T* a, int64_t a_row, int64_t rows, int64_t count, T* tau, Refle
     }
     Functions<T>().factor(panel, vectors, left, columns, tau + j);
     for (int64_t i = 0; i < left; ++i) std::copy_n(panel + i * width, columns, corner + i * a_row);
-    made->Add(panel, width, columns, tau + j, pool);
+    if (made) made->Add(panel, width, columns, tau + j, pool);
     if (const int64_t others = count - j - columns; others > 0) {
       Reflections<T> own(left, columns, reflections_scratch.Get<T>(Reflections<T>::Elements(left, columns)));
       own.Add(panel, width, columns, tau + j, pool);
@@ -156,7 +156,8 @@ void FactorLarge(T* a, int64_t rows, int64_t columns, T* tau, ThreadPool* pool) 
   const int64_t room = Reflections<T>::Elements(rows, most);
   T* memory = scratch.Get<T>(2 * room);
   Reflections<T> current(rows, most, memory), next(0, most, memory);
-  FactorBlock(a, columns, rows, std::min(most, steps), tau, &current, pool);
+  FactorBlock(a, columns, rows, std::min(most, steps), tau, most < columns ? &current : nullptr, pool);
+  if (most >= columns) return;
   const int64_t threads = pool ? pool->threads() : 1;
   for (int64_t j = 0; j < steps; j += most) {
     // The next block, then the others, in slices.
@@ -169,8 +170,8 @@ void FactorLarge(T* a, int64_t rows, int64_t columns, T* tau, ThreadPool* pool) 
       for (int64_t i = begin; i < end; ++i) {
         if (i == 0 && count > 0) {
           current.ApplyLeft(true, a + row + start, columns, count, alone ? pool : nullptr);
-          FactorBlock(a + start * columns + start, columns, rows - start, count, tau + start, &next,
-                      alone ? pool : nullptr);
+          FactorBlock(a + start * columns + start, columns, rows - start, count, tau + start,
+                      first < columns ? &next : nullptr, alone ? pool : nullptr);
         } else if (i > 0) {
           const int64_t from = gemm::Border(rest, slices, 16, i - 1), to = gemm::Border(rest, slices, 16, i);
           if (from < to) current.ApplyLeft(true, a + row + first + from, columns, to - from, nullptr);
@@ -178,6 +179,7 @@ void FactorLarge(T* a, int64_t rows, int64_t columns, T* tau, ThreadPool* pool) 
       }
     };
     gemm::Spread(pool, 1 + slices, 1, some);
+    if (first >= columns) break;
     current = next;
   }
 }

@@ -11,7 +11,7 @@ from ferrule.passes.by_columns import by_columns, read_by_rows, written_by_colum
 
 TARGETS = {"lapack_sgesdd_ffi": t.f32, "lapack_dgesdd_ffi": t.f64}
 # Rows or columns, whichever are fewer, from which something is gained; and the most for LAPACK's short integers.
-LEAST, MOST, LONGEST = 32, 16384, 1 << 20
+LEAST, MOST, LONGEST = 16, 16384, 1 << 20
 MODES = {ord("N"): (False, False), ord("S"): (True, False), ord("A"): (True, True)}
 
 
