@@ -100,8 +100,10 @@ def summary(rows: Sequence[dict[str, Any]], engines: Sequence[str]) -> list[str]
             f"Memory planned for temporaries, in total: Ferrule {ours / 1e6:.0f} MB, XLA:CPU {xla / 1e6:.0f} MB; "
             f"more than half as much again as XLA:CPU's in {more} of {len(both)}."
         )
-        better = sum((f["ferrule"].error or 0) <= 1.5 * (f["xla"].error or 0) + 1e-9 for f in both)
-        lines.append(f"Errors against the reference: at most 1.5 times XLA:CPU's in {better} of {len(both)}.")
+        errors = [(a, b) for f in both if (a := f["ferrule"].error) is not None and (b := f["xla"].error) is not None]
+        if errors:
+            better = sum(a <= 1.5 * b + 1e-9 for a, b in errors)
+            lines.append(f"Errors against the reference: at most 1.5 times XLA:CPU's in {better} of {len(errors)}.")
     return lines
 
 
