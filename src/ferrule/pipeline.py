@@ -18,6 +18,7 @@ from ferrule.codegen.kernel_cache import kernel_cache
 from ferrule.debug import Trace
 from ferrule.errors import InvalidArgument, Unsupported
 from ferrule.ir import Block, Function, Module, Tensor, dismantle
+from ferrule.passes.across import in_order
 from ferrule.passes.allocate import allocate
 from ferrule.passes.alternate import alternate
 from ferrule.passes.assemble import Work, assemble
@@ -135,7 +136,7 @@ def compile_module(module: Module, settings: CompileOptions, trace: Trace, machi
 def match_all(graph: Block, machine: Machine) -> Block:
     """What libraries do, of a simplified graph, and what that leaves to simplify."""
     settled = set(graph.walk())
-    return drop_unread(simplify(match(match_attention(graph, machine), machine), ours=True, settled=settled))
+    return drop_unread(in_order(simplify(match(match_attention(graph, machine), machine), ours=True, settled=settled)))
 
 
 def describe(module: Module, main: Function, settings: CompileOptions) -> Program:

@@ -1,4 +1,4 @@
-"""Reductions of transposed arrays give what NumPy's do, alone and where what is reduced is a result, too."""
+"""Reductions of transposed arrays, and what is turned there and back, give what NumPy gives."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -26,6 +26,16 @@ def test_packed_bits(device, shape, order, axis):
     with jax.default_device(device):
         got = jax.jit(lambda x: jnp.packbits(x, axis, order))(x)
     np.testing.assert_array_equal(got, np.packbits(x, axis, order))
+
+
+@pytest.mark.parametrize("shape", [(128, 256), (13, 9, 20)])
+@pytest.mark.parametrize("order", ["big", "little"])
+@pytest.mark.parametrize("axis, count", [(0, None), (0, 77), (1, None), (1, -3)])
+def test_unpacked_bits(device, shape, order, axis, count):
+    x = R.integers(0, 256, shape).astype(np.uint8)
+    with jax.default_device(device):
+        got = jax.jit(lambda x: jnp.unpackbits(x, axis, count, order))(x)
+    np.testing.assert_array_equal(got, np.unpackbits(x, axis, count, order))
 
 
 def test_a_softmax_of_columns(device):

@@ -1,9 +1,10 @@
-"""Reductions of transposed arrays as reductions of the arrays.
+"""Reductions and transpositions of transposed arrays as what is done with the arrays as they lie.
 
 `x.T.max(1)` reads a column for each of its results, an element of each line of memory at a time; `x.max(0)` reads rows.
 Elementwise ops and reshapes in between are done in memory's order, too, and what is left of the transposition is done
-with the results. `jnp.swapaxes` around what works along the last dimension, as in `jnp.packbits`, comes so. It is a
-rule of match, since attention is looked for before that in the order in which it was written.
+with the results. `jnp.swapaxes` around what works along the last dimension, as in `jnp.packbits`, comes so; where
+nothing is reduced, as in `jnp.unpackbits`, the two transpositions meet. This comes after match, which looks for
+attention in the order in which it was written, and for what its own calls leave of the transposes around LAPACK's.
 """
 
 from __future__ import annotations
@@ -13,16 +14,42 @@ from math import prod
 
 import numpy as np
 
-from ferrule.ir import Block, Op, Tensor, Value
+from ferrule.ir import Block, Op, Tensor, Value, rewrite
 from ferrule.ops import OPS
+from ferrule.passes.simplify import simplify
 
 # Beyond so many ops it is not looked where an operand comes from.
 _DEPTH = 12
 
 Order = tuple[int, ...]
+# Ops that keep dimensions, and those of their attributes that have an entry for each.
+_PERMUTED = {
+    "pad": ("edge_padding_low", "edge_padding_high", "interior_padding"),
+    "slice": ("start_indices", "limit_indices", "strides"),
+}
 
 
-def of_reduce(out: Block, op: Op, operands: Sequence[Value]) -> Sequence[Value] | None:
+def in_order(block: Block) -> Block:
+    """Returns the block with those reductions and transpositions replaced, and simplified where there are any."""
+    if all(op.name != "transpose" for op in block.walk()):
+        return block
+    found = False
+
+    def rule(out: Block, op: Op, operands: list[Value]) -> Sequence[Value] | None:
+        nonlocal found
+        results = None
+        if op.name == "reduce":
+            results = _of_reduce(out, op, operands)
+        elif op.name == "transpose":
+            results = _of_transpose(out, op, operands)
+        found |= results is not None
+        return results
+
+    block = rewrite(block, rule, ours=True)
+    return simplify(block, ours=True) if found else block
+
+
+def _of_reduce(out: Block, op: Op, operands: Sequence[Value]) -> Sequence[Value] | None:
     """The results of a reduction in memory's order and of transposes, where it would read across memory."""
     arrays, starts = operands[: len(operands) // 2], operands[len(operands) // 2 :]
     order = next((found for v in arrays if (found := _order(v, _DEPTH)) is not None), None)
@@ -44,6 +71,16 @@ def of_reduce(out: Block, op: Op, operands: Sequence[Value]) -> Sequence[Value] 
     ]
 
 
+def _of_transpose(out: Block, op: Op, operands: Sequence[Value]) -> Sequence[Value] | None:
+    """What is computed of transposed arrays and then transposed back, as computed of the arrays."""
+    (value,) = operands
+    order = tuple(int(d) for d in np.argsort(op.attrs["permutation"]))
+    turned = _Turned(out, op)
+    if not turned.possible(value, order, _DEPTH) or not turned.meets or not turned.straight:
+        return None
+    return [turned.make(value, order)]
+
+
 def _across(shape: Sequence[int], order: Order) -> bool:
     """Whether the last dimension that has a length is another one in memory."""
     long = [d for d in range(len(shape)) if shape[d] > 1]
@@ -57,6 +94,8 @@ def _order(value: Value, depth: int) -> Order | None:
         return None
     if op.name == "transpose":
         return tuple(op.attrs["permutation"])
+    if op.name in _PERMUTED:
+        return _order(op.operands[0], depth - 1)
     if op.name == "reshape":
         inner = _order(op.operands[0], depth - 1)
         return None if inner is None else _reshaped(op.operands[0].shape, value.shape, inner)
@@ -111,6 +150,15 @@ def _groups(old: Sequence[int], new: Sequence[int]) -> list[tuple[range, range]]
     return found
 
 
+def _spread(op: Op, order: Order) -> tuple[Value, tuple[int, ...]]:
+    """What a broadcast in the given order is of, and its dimensions; a transposition of it is one of these."""
+    (source,), dims = op.operands, [order[d] for d in op.attrs["broadcast_dimensions"]]
+    if source.op is not None and source.op.name == "transpose":
+        dims = [dims[i] for i in np.argsort(source.op.attrs["permutation"])]
+        source = source.op.operands[0]
+    return source, tuple(dims)
+
+
 class _Turned:
     """Writes values so that `value` is the transposition of what is written, by a given order."""
 
@@ -118,6 +166,8 @@ class _Turned:
         self.out, self.like = out, like
         self.made: dict[tuple[Value, Order], Value] = {}
         self.known: dict[tuple[Value, Order], bool] = {}
+        # Whether a transposition goes, and no array of some size is spread across memory.
+        self.meets, self.straight = False, True
 
     def possible(self, value: Value, order: Order, depth: int) -> bool:
         """Whether that needs no transposition of a large array."""
@@ -132,9 +182,16 @@ class _Turned:
             return False
         match op.name:
             case "transpose":
+                self.meets |= tuple(op.attrs["permutation"]) == order
                 return tuple(op.attrs["permutation"]) == order
             case "broadcast_in_dim":
-                return op.operands[0].type.size < value.type.size  # type: ignore[union-attr]
+                source, dims = _spread(op, order)
+                long = [d for d, n in zip(dims, source.shape, strict=True) if n > 1]
+                self.meets |= source is not op.operands[0] and long == sorted(long)
+                self.straight &= long == sorted(long)
+                return source.type.size < value.type.size  # type: ignore[union-attr]
+            case "pad" | "slice":
+                return self.possible(op.operands[0], order, depth - 1)
             case "constant":
                 return not any(op.attrs["value"].strides)
             case "iota":
@@ -165,7 +222,12 @@ class _Turned:
             case "transpose":
                 return op.operands[0]
             case "broadcast_in_dim":
-                attrs["broadcast_dimensions"] = tuple(order[d] for d in attrs["broadcast_dimensions"])
+                source, attrs["broadcast_dimensions"] = _spread(op, order)
+                operands = [source]
+            case "pad" | "slice":
+                back = np.argsort(order)
+                attrs |= {n: tuple(attrs[n][d] for d in back) for n in _PERMUTED[op.name] if attrs.get(n)}
+                operands = [self.make(operands[0], order), *operands[1:]]
             case "constant":
                 attrs["value"] = np.broadcast_to(attrs["value"].reshape(-1)[:1].reshape(()), shape)
             case "iota":

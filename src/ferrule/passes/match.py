@@ -16,7 +16,7 @@ import numpy as np
 from ferrule.errors import Unsupported
 from ferrule.ir import Block, ConvDims, DotDims, DType, Op, Tensor, Type, Value, rewrite, tensor
 from ferrule.ir import types as t
-from ferrule.passes import across, device_fft, device_scan, device_sort
+from ferrule.passes import device_fft, device_scan, device_sort
 from ferrule.passes.eigh import eigh
 from ferrule.passes.lapack import batch_dims
 from ferrule.passes.lu import lu, never_refused
@@ -67,8 +67,6 @@ def match(block: Block, machine: Machine | None = None) -> Block:
             if not machine.grouped and op.name == "dot_general":
                 if (product := ragged_dot(out, op, operands, machine.multiplies_bf16)) is not None:
                     return [product]
-        if op.name == "reduce":
-            return across.of_reduce(out, op, operands)
         return MATCHERS[op.name](out, op, operands) if op.name in MATCHERS else None
 
     return rewrite(block, rule, ours=True)
