@@ -220,6 +220,17 @@ def test_gamma_f32(name: str) -> None:
     np.testing.assert_array_equal(got, want)
 
 
+@pytest.mark.parametrize("dialect", [HOST, FUSED, dialect_of(host())], ids=["plain", "fused", "own"])
+def test_lgamma_left_of_zero(dialect: Dialect) -> None:
+    """Between the poles, at them, and near its zeros, where the logarithms cancel; alone and among others."""
+    zeros = np.array([-2.4570248, -2.7476826, -3.1435809, -3.9552943, -4.0394, -5.9986], np.float32)
+    x = np.concatenate([rng.uniform(-12, 0, 1 << 12), -np.exp(rng.uniform(-100, 17, 1 << 12)), -np.arange(64.0)])
+    x = np.concatenate([x.astype(np.float32), zeros.repeat(16), np.nextafter(zeros, np.float32(0)).repeat(16)])
+    x[3::16] = np.resize(np.array([0.5, np.nan, np.inf, -np.inf, -0.0], np.float32), len(x[3::16]))
+    got = compile_op(op_of("lgamma", [types.f32], types.f32), 16, dialect=dialect)(x)
+    assert ulps(got, UNARY["lgamma"][0](x.astype(np.float64)), types.f32).max() <= 0.51
+
+
 @pytest.mark.parametrize("d", [types.bf16, types.f16], ids=str)
 @pytest.mark.parametrize("name", ["exponential", "log", "tanh", "logistic", "sine", "rsqrt", "erf"])
 def test_narrow(name: str, d: DType) -> None:

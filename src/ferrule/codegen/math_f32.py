@@ -25,11 +25,6 @@ _LOG = (
 )
 # (sinh(x)/x - 1)/x² as a polynomial of x², |x| ≤ 1
 _SINH = (0.16666666667068328, 0.00833333327639188, 0.00019841296037416504, 2.7552064356615057e-06, 2.55298283894559e-08)
-# sin(r)/r as a polynomial of r², |r| ≤ π/2
-_SIN = (
-    *(1.0, -0.16666666626123036, 0.008333331107358176, -0.00019840868028806304, 2.7525374214925217e-06),
-    -2.3888714861779127e-08,
-)
 # -log(erfc(x))/x - 1, 0 ≤ x ≤ 4
 _ERF = (
     *(0.12837916612625122, 0.6366195678710938, 0.10277630388736725, -0.019147822633385658, -0.00016950468125287443),
@@ -170,7 +165,7 @@ def _sine(x: Num, turns: Num, parity: Num) -> Num:
     near = turns.fma(-wide.PI if fuses else -2 * wide.PIO2_HIGH, x)
     r = turns.fma(-wide.PI_REST if fuses else -2 * wide.PIO2_LOW, near)
     square = near * near if fuses else r * r
-    return ((r.raw() ^ parity).as_float() * square.poly(_SIN)).f32()  # -0 stays
+    return ((r.raw() ^ parity).as_float() * square.poly(wide.SIN_HALF)).f32()  # -0 stays
 
 
 def sin(x: Num) -> Num:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from ferrule.codegen import math_wide as wide
 from ferrule.codegen.lanes import Num
 from ferrule.codegen.libm import call_libm
+from ferrule.codegen.math_parts import branch
 
 # B₂ₖ / 2k for k = 1, 2, …: the asymptotic series of digamma in 1/x².
 _DIGAMMA = (*(1 / 12, -1 / 120, 1 / 252, -1 / 240, 1 / 132, -691 / 32760, 1 / 12),)
@@ -56,7 +57,7 @@ _STIRLING = (*(0.08333333319695044, -0.0027777401802171566, 0.000790832787576232
 def lgamma(x: Num, log: Formula) -> Num:
     """log |Γ(x)| of an f32 in f64: Stirling's formula from 4½ on, below it by way of Γ(x + 1) = x Γ(x) near 2.
 
-    Where x is negative the C library does it.
+    Where x is negative log |Γ(x) Γ(-x)| is log π/|x sin πx|.
     """
     size = abs(x)
     far = size >= 4.5
@@ -78,8 +79,26 @@ def lgamma(x: Num, log: Formula) -> Num:
     result = far.where((size - 0.5).fma(factor, tail - size), near)
     result = (size.eq(0.0) | size.eq(float("inf"))).where(float("inf"), result)
     left = x < 0.0
-    chosen = x.b.branch(wide.any_lane(left), lambda: [left.where(call_libm("lgamma", x), result).v], lambda: [result.v])
-    return Num(x.b, chosen[0])
+
+    def with_left() -> list[Num]:
+        return [left.where(_reflected(x, result, log), result)]
+
+    return branch(x.b, wide.any_lane(left), with_left, lambda: [result])[0]
+
+
+def _reflected(x: Num, other: Num, log: Formula) -> Num:
+    """log |Γ(x)| of a negative x from that of -x. Where it is near zero both cancel, and the C library does it."""
+    size, fraction = abs(x), abs(x - x.rint())
+    angle = fraction * wide.PI
+    sine = angle * (angle * angle).poly(wide.SIN_HALF)
+    whole = fraction.eq(0.0) | size.eq(float("inf"))
+    result = whole.where(float("inf"), log(wide.PI / ((x < 0.0) & ~whole).where(size * sine, 1.0)) - other)
+    cancels = (x < 0.0) & (abs(result) < 0.06)
+
+    def by_library() -> list[Num]:
+        return [cancels.where(call_libm("lgamma", cancels.where(x, 1.0)), result)]
+
+    return branch(x.b, wide.any_lane(cancels), by_library, lambda: [result])[0]
 
 
 # i1e(x)/x for 0 ≤ x ≤ 8 as a polynomial of x/4 - 1, and i1e(x) √x above as one of 16/x - 1; both right to 2⁻³³.
