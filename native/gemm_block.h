@@ -88,8 +88,9 @@ class Blocked {
   static constexpr int64_t kSmallBytes = 16 << 10;
   // One of so many is not in the second-level cache.
   static constexpr int64_t kLargeBytes = 1 << 20;
-  // Rows of A of so many bytes may be fetched a tile ahead.
-  static constexpr int64_t kFetchedRow = 512;
+  // Rows of A of so many bytes may be fetched a tile ahead; those of complex numbers all at once, not in the tile's
+  // steps.
+  static constexpr int64_t kFetchedRow = kComplex ? 512 : 2048;
   // One of so many is hardly in the last cache when it is used again.
   static constexpr int64_t kHugeBytes = 16 << 20;
   static constexpr int64_t kRows = 192, kColumns = 4096 / sizeof(T);
@@ -214,7 +215,8 @@ class Blocked {
             for (int64_t i = 0; i < rows; i += mr) {
               T* to = d + (ic + i) * d_row + jc + j;
               if (i < whole) {
-                if (fetch_rows && j == 0) FetchRows(At(from, s_.a_type, (i + mr) * s_.a_row), mr * s_.a_row);
+                panel.next_rows = fetch_rows && j == 0;
+                if (kComplex && panel.next_rows) FetchRows(At(from, s_.a_type, (i + mr) * s_.a_row), mr * s_.a_row);
                 Tile(kStridedRows, panel, reinterpret_cast<const R*>(At(from, s_.a_type, i * s_.a_row)),
                      s_.a_row * kParts, s_.a_col * kParts, to, d_row, mr);
                 continue;
@@ -313,6 +315,7 @@ class Blocked {
     // first two tiles fetch a half each, a single one all of it.
     int64_t ahead = 0;
     int part = 0, parts = 0;
+    bool next_rows = false;  // whether a tile fetches the rows of A that follow its own
 
     void FetchNext(int64_t width, bool single) { ahead = depth * width, parts = single ? 1 : 2; }
   };
@@ -325,6 +328,8 @@ class Blocked {
       if (p.part < p.parts && !half) {
         multiply = kernels_.ahead[kind == kFewStridedRows][p.parts == 1];
         a_row = p.ahead + p.part++ * (kernels_.columns / 2);
+      } else if (kind == kStridedRows && p.next_rows) {
+        multiply = kernels_.next_rows[half];
       }
     }
     if (rows == (kind == kFewStridedRows ? kFewRows : kernels_.rows) && p.columns == width) {

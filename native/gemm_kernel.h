@@ -36,8 +36,10 @@ inline VectorOf<uint32_t>::type MultiplyPairs(VectorOf<uint32_t>::type a, Vector
 // C[MR][NR] (+)= A[MR][k] * B[k][NR]. B's rows are `b_k` apart: a packed panel, or the matrix itself. A is a packed
 // panel (a_row 1, a_k MR, known when compiled) or has any strides. What hardware would look for too late is fetched
 // meanwhile: with kNextColumns the columns of B that come next; with a positive kFetch so many vectors `a_row` elements
-// behind each row of a panel of B, which are in the next panel (A is packed then).
-constexpr int kNextColumns = -1;
+// behind each row of a panel of B, which are in the next panel (A is packed then); with kNextRows the rows of A that
+// follow this tile's and lie close together, some in each step: all of them at once would fill what a core has for
+// lines under way, and the tile would wait.
+constexpr int kNextColumns = -1, kNextRows = -2;
 // What a step adds to a sum: a product, or the two products of a pair of 16-bit integers (PairKernels).
 enum class Term { kProduct, kPair };
 template <class T, int MR, int NV, bool kPackedA, int kFetch = 0, Term kTerm = Term::kProduct>
@@ -47,8 +49,10 @@ void Multiply(int64_t k, const T* a, int64_t a_row, int64_t a_k, const T* b, int
   using U = typename VectorOf<T>::unaligned;
   constexpr int kLanes = kBytes / sizeof(T), kAhead = 2;  // vectors; a tile has one or two
   V sum[MR][NV] = {};
+  constexpr int kLine = 64 / sizeof(T), kStep = (MR + kLine - 1) / kLine;  // elements of a line; lines of a step
   const int64_t ahead = a_row;
   if (kPackedA || kFetch > 0) a_row = 1;
+  const T* next_rows = a + MR * a_row;
   if (kPackedA) a_k = MR;
   // The rows of C lie apart and would be waited for one by one at the end, also where they are only written.
 #pragma GCC unroll 32
@@ -66,6 +70,11 @@ void Multiply(int64_t k, const T* a, int64_t a_row, int64_t a_k, const T* b, int
     }
 #pragma GCC unroll 4
     for (int j = 0; j < kFetch; ++j) __builtin_prefetch(b + ahead + j * kLanes, 0, 2);
+    if (kFetch == kNextRows) {
+#pragma GCC unroll 4
+      for (int j = 0; j < kStep; ++j) __builtin_prefetch(next_rows + j * kLine);
+      next_rows += kStep * kLine;
+    }
 #pragma GCC unroll 32
     for (int i = 0; i < MR; ++i) {
       T left = a[i * a_row];
@@ -349,6 +358,7 @@ constexpr MicroKernels<T> Real() {
            {MR * 2, kLanes, &Multiply<T, MR * 2, 1, true, kNextColumns>}},
           {{&Multiply<T, MR, NV, true, 1>, &Multiply<T, MR, NV, true, NV>},
            {&Multiply<T, kFewRows, NV, false, 1>, &Multiply<T, kFewRows, NV, false, NV>}},
+          {&Multiply<T, MR, NV, false, kNextRows>, &Multiply<T, MR, NV / 2, false, kNextRows>},
           &Pack<T, MR>,
           &Pack<T, kWidth>,
           &RowTimesMatrix<T>,

@@ -30,6 +30,7 @@ struct MicroKernels {
   // Tiles of `rows` and of kFewRows of a packed A, whose a_row is where in B the next panel lies. They fetch one vector
   // of it for each row of this one, or all vectors.
   TileFunction<T> ahead[2][2];
+  TileFunction<T> next_rows[2];  // tiles of a strided A that fetch the rows of the next tile, which follow in memory
   // (x, x_w, x_k, width, k, panel), for panels of `rows` and of `columns`
   void (*pack_rows)(const T*, int64_t, int64_t, int64_t, int64_t, T*);
   void (*pack_columns)(const T*, int64_t, int64_t, int64_t, int64_t, T*);
