@@ -20,10 +20,13 @@ class TurnKernel : public DnnlPreparation {
   TurnKernel(const ConvShape& shape, std::vector<bool> turn) : s_(shape), turn_(std::move(turn)) {}
   int64_t Bytes() const override { return s_.kernel_elements * SizeOf(s_.kernel_type); }
   void Run(const void* from, void* to) const override {
-    if (SizeOf(s_.kernel_type) == 4) {
-      Turn(static_cast<const uint32_t*>(from), static_cast<uint32_t*>(to), 0, 0, 0);
-    } else {
-      Turn(static_cast<const uint16_t*>(from), static_cast<uint16_t*>(to), 0, 0, 0);
+    switch (SizeOf(s_.kernel_type)) {
+      case 4:
+        return Turn(static_cast<const uint32_t*>(from), static_cast<uint32_t*>(to), 0, 0, 0);
+      case 2:
+        return Turn(static_cast<const uint16_t*>(from), static_cast<uint16_t*>(to), 0, 0, 0);
+      default:
+        return Turn(static_cast<const uint8_t*>(from), static_cast<uint8_t*>(to), 0, 0, 0);
     }
   }
 
@@ -404,9 +407,12 @@ std::unique_ptr<Prepared> OneDnnConv(const ConvShape& s) {
   if (rank < 1 || rank > 3) return nullptr;
   bool f32 = s.input_type == Element::kF32 && s.output_type == Element::kF32;
   bool bf16 = s.input_type == Element::kBF16 && (s.output_type == Element::kBF16 || s.output_type == Element::kF32);
-  if ((!f32 && !bf16) || s.kernel_type != s.input_type) return nullptr;
+  // Narrower results wrap around, where oneDNN's are saturated.
+  bool int8 = (s.input_type == Element::kS8 || s.input_type == Element::kU8) && s.kernel_type == Element::kS8 &&
+              s.output_type == Element::kS32;
+  if (!int8 && ((!f32 && !bf16) || s.kernel_type != s.input_type)) return nullptr;
   const OneDnn* dnnl = OneDnn::Get();
-  if (!dnnl) return nullptr;
+  if (!dnnl || (int8 && !dnnl->ExactBytes())) return nullptr;
   bool dilated = false;
   double kernel = 1, output = 1;
   for (const ConvWindow& w : s.windows) {
@@ -414,6 +420,7 @@ std::unique_ptr<Prepared> OneDnnConv(const ConvShape& s) {
     kernel *= static_cast<double>(w.kernel);
     output *= static_cast<double>(w.output);
   }
+  if (int8) return s.batch_groups == 1 && !dilated ? Make(*dnnl, s, Kind::kForward) : nullptr;  // it has no gradients
   if (dilated) return s.batch_groups == 1 ? Make(*dnnl, s, Kind::kBackwardData) : nullptr;
   if (s.feature_groups == 1 && (s.batch_groups > 1 || kernel > output)) {
     if (auto made = Make(*dnnl, s, Kind::kBackwardWeights)) return made;

@@ -18,3 +18,26 @@ def test_low_bits(device: jax.Device, name: str, columns: int) -> None:
     wanted = (x.astype(np.int64) @ y.astype(np.int64)).astype(dtype)
     np.testing.assert_array_equal(np.asarray(jax.jit(lambda x, y: x @ y)(x, y)), wanted)
     np.testing.assert_array_equal(np.asarray(jax.jit(lambda x, y: (x @ y.T).T)(y.T, x)), wanted)
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.parametrize("kept", [False, True])
+def test_low_bits_of_convolutions(device: jax.Device, kept: bool, layers: int) -> None:
+    """Of one, and of one whose image is another's narrowed result; with kernels that are constants, too."""
+    random = np.random.default_rng(layers)
+    x = random.integers(-128, 127, (2, 9, 10, 16), np.int8, endpoint=True)
+    kernels = [random.integers(-128, 127, (3, 3, 16, 16), np.int8, endpoint=True) for _ in range(layers)]
+
+    def network(x, *kernels):
+        for kernel in kernels:
+            x = jax.lax.conv_general_dilated(x, kernel, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+        return x
+
+    wanted = x.astype(np.int64)
+    for kernel in kernels:
+        padded = np.pad(wanted, ((0, 0), (1, 1), (1, 1), (0, 0)))
+        windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (1, 2))
+        wanted = np.einsum("nhwcij,ijco->nhwo", windows, kernel.astype(np.int64)).astype(np.int8).astype(np.int64)
+    call = jax.jit((lambda x: network(x, *kernels)) if kept else network)
+    for _ in range(3):
+        np.testing.assert_array_equal(np.asarray(call(x) if kept else call(x, *kernels)), wanted)

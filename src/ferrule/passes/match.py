@@ -150,7 +150,15 @@ def _cast(out: Block, value: Value, dtype: DType, op: Op) -> Value:
 
 @matcher("dot_general", "dot")
 def _dot(out: Block, op: Op, operands: list[Value]) -> Sequence[Value]:
-    return [product_call(out, op, operands, "gemm", op.result.type, _as_stored(out, op, operands))]
+    call = product_call(out, op, operands, "gemm", _sums(op, operands), _as_stored(out, op, operands))
+    return [_cast(out, call, op.result.dtype, op)]
+
+
+def _sums(op: Op, operands: Sequence[Value]) -> Type:
+    """The type in which sums of products are formed. Those of bytes whose results are bytes, too, are narrowed
+    afterwards, which leaves the same bits: libraries have sums of 32 bits only, several times as fast as own loops."""
+    bytes_only = all(v.dtype == t.i8 for v in (*operands, op.result))
+    return Tensor(op.result.shape, t.i32) if bytes_only else op.result.type
 
 
 # So many vectors meet a matrix where it lies in memory, narrow as it is (native/gemm_vectors.cc); of smaller ones the
@@ -241,7 +249,8 @@ def _product(shape: Sequence[int], dims: Sequence[int]) -> int:
 
 @matcher("convolution")
 def _convolution(out: Block, op: Op, operands: list[Value]) -> Sequence[Value]:
-    return [convolution_call(out, op, operands, "conv", op.result.type)]
+    call = convolution_call(out, op, operands, "conv", _sums(op, operands))
+    return [_cast(out, call, op.result.dtype, op)]
 
 
 def convolution_call(
