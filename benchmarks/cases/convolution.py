@@ -7,18 +7,17 @@ from functools import partial
 import jax.numpy as jnp
 import numpy as np
 from harness import torch
-from harness.case import Case, Gradient, normal
+from harness.case import Case, Gradient, integers, normal
 
 import jax
 
 
-def convolve(x, w, stride=1, groups=1, padding="SAME"):
+def convolve(x, w, stride=1, groups=1, padding="SAME", wide=None):
     n = x.ndim - 2
     axes = "DHW"[3 - n :]
     numbers = (f"N{axes}C", f"{axes}IO", f"N{axes}C")
-    return jax.lax.conv_general_dilated(
-        x, w, (stride,) * n, padding, dimension_numbers=numbers, feature_group_count=groups
-    )
+    more = dict(dimension_numbers=numbers, feature_group_count=groups, preferred_element_type=wide)
+    return jax.lax.conv_general_dilated(x, w, (stride,) * n, padding, **more)
 
 
 def first(x):
@@ -119,6 +118,20 @@ def cases() -> list[Case]:
             bytes=4.0 * (32 * 32 * 128 + 16 * 128 * 64 + 64 * 64 * 64),
         ),
     ]
+    found.append(
+        Case(
+            "3×3, 14² × 256 int8",
+            partial(convolve, wide=jnp.int32),
+            lambda: (
+                integers(127, 1, 14, 14, 256, low=-127, dtype=np.int8),
+                integers(127, 3, 3, 256, 256, low=-127, seed=1, dtype=np.int8),
+            ),
+            flops=2.0 * 14 * 14 * 9 * 256**2,
+            bytes=14 * 14 * 256 * 5 + 9 * 256**2,
+            peak="int8",
+            tolerance=0,
+        )
+    )
     count = 8 * 28 * 28 * 128
     found.append(
         Case(

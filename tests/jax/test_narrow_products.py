@@ -41,3 +41,29 @@ def test_low_bits_of_convolutions(device: jax.Device, kept: bool, layers: int) -
     call = jax.jit((lambda x: network(x, *kernels)) if kept else network)
     for _ in range(3):
         np.testing.assert_array_equal(np.asarray(call(x) if kept else call(x, *kernels)), wanted)
+
+
+BYTES = [("int8", "int8"), ("uint8", "int8"), ("int8", "uint8"), ("uint8", "uint8")]
+
+
+@pytest.mark.parametrize("between", ["int8", "uint8", "int16", "uint16", "int32", "uint32"])
+@pytest.mark.parametrize(("left", "right"), BYTES)
+def test_widened_bytes(device: jax.Device, left: str, right: str, between: str) -> None:
+    """Bytes that the program widens itself, by way of types in which some of them are other numbers."""
+    random = np.random.default_rng(7)
+    x = random.integers(np.iinfo(left).min, np.iinfo(left).max, (2, 12, 12, 32), left, endpoint=True)
+    k = random.integers(np.iinfo(right).min, np.iinfo(right).max, (3, 3, 32, 48), right, endpoint=True)
+
+    def wide(v):
+        return v.astype(between).astype(np.int32)
+
+    def both(x, k):
+        numbers = ("NHWC", "HWIO", "NHWC")
+        convolved = jax.lax.conv_general_dilated(wide(x), wide(k), (1, 1), "VALID", dimension_numbers=numbers)
+        return wide(x).reshape(288, 32) @ wide(k).reshape(9 * 48, 32).T, convolved
+
+    a, b = (wide(v).astype(np.int64) for v in (x, k))
+    windows = np.lib.stride_tricks.sliding_window_view(a, (3, 3), (1, 2))
+    product, convolved = jax.jit(both)(x, k)
+    np.testing.assert_array_equal(np.asarray(product), (a.reshape(288, 32) @ b.reshape(9 * 48, 32).T).astype(np.int32))
+    np.testing.assert_array_equal(np.asarray(convolved), np.einsum("nhwcij,ijco->nhwo", windows, b).astype(np.int32))

@@ -22,6 +22,7 @@ from ferrule.passes.lapack import batch_dims
 from ferrule.passes.lu import lu, never_refused
 from ferrule.passes.match_device import PRODUCTS, device_rule
 from ferrule.passes.match_mkl import mkl_rule
+from ferrule.passes.narrow_products import BYTES, from_bytes, sums
 from ferrule.passes.parallel_scan import parallel_running_total
 from ferrule.passes.qr import qr
 from ferrule.passes.ragged import ragged_dot
@@ -150,15 +151,9 @@ def _cast(out: Block, value: Value, dtype: DType, op: Op) -> Value:
 
 @matcher("dot_general", "dot")
 def _dot(out: Block, op: Op, operands: list[Value]) -> Sequence[Value]:
-    call = product_call(out, op, operands, "gemm", _sums(op, operands), _as_stored(out, op, operands))
+    stored = from_bytes(op, operands) or _as_stored(out, op, operands)
+    call = product_call(out, op, operands, "gemm", sums(op, operands), stored)
     return [_cast(out, call, op.result.dtype, op)]
-
-
-def _sums(op: Op, operands: Sequence[Value]) -> Type:
-    """The type in which sums of products are formed. Those of bytes whose results are bytes, too, are narrowed
-    afterwards, which leaves the same bits: libraries have sums of 32 bits only, several times as fast as own loops."""
-    bytes_only = all(v.dtype == t.i8 for v in (*operands, op.result))
-    return Tensor(op.result.shape, t.i32) if bytes_only else op.result.type
 
 
 # So many vectors meet a matrix where it lies in memory, narrow as it is (native/gemm_vectors.cc); of smaller ones the
@@ -249,7 +244,8 @@ def _product(shape: Sequence[int], dims: Sequence[int]) -> int:
 
 @matcher("convolution")
 def _convolution(out: Block, op: Op, operands: list[Value]) -> Sequence[Value]:
-    call = convolution_call(out, op, operands, "conv", _sums(op, operands))
+    operands = from_bytes(op, operands) or operands
+    call = convolution_call(out, op, operands, "conv", sums(op, operands))
     return [_cast(out, call, op.result.dtype, op)]
 
 
@@ -271,7 +267,7 @@ def convolution_call(
         **{name: getattr(dims, name) for name in ConvDims.__dataclass_fields__},
     }
     lhs, rhs = operands
-    if lhs.dtype != rhs.dtype:
+    if lhs.dtype != rhs.dtype and not (target == "conv" and lhs.dtype in BYTES and rhs.dtype in BYTES):
         lhs, rhs = (_cast(out, v, op.result.dtype, op) for v in (lhs, rhs))
     about = {"target": target, "ffi": False, "attrs": attrs}
     return out.add("library", [lhs, rhs], [type], about, (), op.loc).result
