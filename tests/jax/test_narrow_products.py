@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -67,3 +68,49 @@ def test_widened_bytes(device: jax.Device, left: str, right: str, between: str) 
     product, convolved = jax.jit(both)(x, k)
     np.testing.assert_array_equal(np.asarray(product), (a.reshape(288, 32) @ b.reshape(9 * 48, 32).T).astype(np.int32))
     np.testing.assert_array_equal(np.asarray(convolved), np.einsum("nhwcij,ijco->nhwo", windows, b).astype(np.int32))
+
+
+@pytest.mark.parametrize(
+    "shape", [(1, 90, 1, 70), (300, 4, 4, 4), (1, 500, 3, 5), (20, 9, 17, 6), (1, 16, 16, 16)], ids=str
+)
+@pytest.mark.parametrize("name", ["int8", "uint8", "int16", "uint16"])
+def test_small(device: jax.Device, name: str, shape: tuple[int, ...]) -> None:
+    """A batch, rows, terms and columns of products that kernels are generated for."""
+    dtype, random, (batch, m, k, n) = np.dtype(name), np.random.default_rng(3), shape
+    low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
+    x = random.integers(low, high, (batch, m, k), dtype, endpoint=True)
+    y = random.integers(low, high, (batch, k, n), dtype, endpoint=True)
+    wanted = x.astype(np.int64) @ y.astype(np.int64)
+    np.testing.assert_array_equal(np.asarray(jax.jit(lambda x, y: x @ y)(x, y)), wanted.astype(dtype))
+    more = np.asarray(jax.jit(lambda x, y: (x @ y) * 3 + x[:, :, :1])(x, y))
+    np.testing.assert_array_equal(more, (wanted * 3 + x[:, :, :1]).astype(dtype))
+
+
+FLOATS = ["float8_e4m3fn", "float8_e5m2", "float8_e4m3b11fnuz", "float8_e4m3fnuz", "float8_e3m4", "float16"]
+
+
+@pytest.mark.parametrize("result", ["same", "float32", "float64"])
+@pytest.mark.parametrize("name", FLOATS)
+def test_narrow_floats(device: jax.Device, name: str, result: str) -> None:
+    """Sums that f32 has exactly are rounded once; what is not a number stays so."""
+    if result == "float64" and not jax.config.jax_enable_x64:
+        result = "float32"
+    dtype, random = np.dtype(getattr(ml_dtypes, name, name)), np.random.default_rng(11)
+    kind = dtype if result == "same" else np.dtype(result)
+    x = (random.integers(-6, 7, (1, 9, 9, 24)) / 4).astype(dtype)
+    k = (random.integers(-6, 7, (3, 3, 24, 40)) / 4).astype(dtype)
+    x[0, 4, 4, 3] = np.nan
+
+    def both(x, k):
+        numbers = ("NHWC", "HWIO", "NHWC")
+        convolved = jax.lax.conv_general_dilated(
+            x, k, (1, 1), "VALID", dimension_numbers=numbers, preferred_element_type=kind
+        )
+        return jax.lax.dot(x.reshape(81, 24), k[0, 0], preferred_element_type=kind), convolved
+
+    a, b = x.astype(np.float64), k.astype(np.float64)
+    windows = np.lib.stride_tricks.sliding_window_view(a, (3, 3), (1, 2))
+    with np.errstate(over="ignore", invalid="ignore"):
+        wanted = [(a.reshape(81, 24) @ b[0, 0]).astype(kind), np.einsum("nhwcij,ijco->nhwo", windows, b).astype(kind)]
+    for got, want in zip(jax.jit(both)(x, k), wanted, strict=True):
+        np.testing.assert_array_equal(np.asarray(got).astype(np.float64), want.astype(np.float64))

@@ -22,7 +22,7 @@ from ferrule.passes.lapack import batch_dims
 from ferrule.passes.lu import lu, never_refused
 from ferrule.passes.match_device import PRODUCTS, device_rule
 from ferrule.passes.match_mkl import mkl_rule
-from ferrule.passes.narrow_products import BYTES, from_bytes, sums
+from ferrule.passes.narrow_products import BYTES, from_bytes, sums, taken_as
 from ferrule.passes.parallel_scan import parallel_running_total
 from ferrule.passes.qr import qr
 from ferrule.passes.ragged import ragged_dot
@@ -152,7 +152,8 @@ def _cast(out: Block, value: Value, dtype: DType, op: Op) -> Value:
 @matcher("dot_general", "dot")
 def _dot(out: Block, op: Op, operands: list[Value]) -> Sequence[Value]:
     stored = from_bytes(op, operands) or _as_stored(out, op, operands)
-    call = product_call(out, op, operands, "gemm", sums(op, operands), stored)
+    type, operands = sums(op, operands), [_cast(out, v, taken_as(op, v.dtype), op) for v in operands]
+    call = product_call(out, op, operands, "gemm", type, stored)
     return [_cast(out, call, op.result.dtype, op)]
 
 
@@ -244,8 +245,8 @@ def _product(shape: Sequence[int], dims: Sequence[int]) -> int:
 
 @matcher("convolution")
 def _convolution(out: Block, op: Op, operands: list[Value]) -> Sequence[Value]:
-    operands = from_bytes(op, operands) or operands
-    call = convolution_call(out, op, operands, "conv", sums(op, operands))
+    type, operands = sums(op, operands), [_cast(out, v, taken_as(op, v.dtype), op) for v in operands]
+    call = convolution_call(out, op, from_bytes(op, operands) or operands, "conv", type)
     return [_cast(out, call, op.result.dtype, op)]
 
 

@@ -1,15 +1,15 @@
-"""Products and convolutions of bytes: the types in which they are handed to a library.
+"""Products and convolutions of narrow types: the types in which they are handed to a library.
 
 Integers wrap around, so the low bits of a sum follow from the low bits of its terms: of what they are converted from as
 of what they are converted to. Libraries multiply bytes and have sums of 32 bits, several times as fast as any other
-integers.
+integers. Narrow floats for which they have nothing have their values in a wider type, too; sums are rounded once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ferrule.ir import Op, Tensor, Type, Value
+from ferrule.ir import DType, Op, Tensor, Type, Value
 from ferrule.ir import types as t
 
 BYTES = (t.i8, t.ui8)
@@ -30,7 +30,17 @@ def _byte(value: Value) -> Value | None:
     return value if value.dtype in BYTES else None
 
 
+def taken_as(op: Op, dtype: DType) -> DType:
+    """The type in which an operand is multiplied. (The least value of f8E8M0FNU is a denormal of bf16, hence 0.)"""
+    if dtype.is_float and dtype.bits == 8 and dtype != t.f8E8M0FNU:
+        return t.f32 if op.name == "convolution" else t.bf16
+    return t.f32 if dtype == t.f16 and op.name == "convolution" else dtype
+
+
 def sums(op: Op, operands: Sequence[Value]) -> Type:
-    """The type in which sums of products are formed; results that are bytes, too, are narrowed afterwards."""
-    bytes_only = all(v.dtype == t.i8 for v in (*operands, op.result))
-    return Tensor(op.result.shape, t.i32) if bytes_only else op.result.type
+    """The type in which sums of products are formed; the result is made of it afterwards."""
+    result = op.result.dtype
+    if all(d == t.i8 for d in (result, *(v.dtype for v in operands))):
+        return Tensor(op.result.shape, t.i32)
+    widened = any(taken_as(op, v.dtype) != v.dtype for v in operands)
+    return Tensor(op.result.shape, t.f32) if widened and result.is_float and result.bits < 32 else op.result.type

@@ -6,8 +6,8 @@ A library call costs a quarter of a microsecond before it multiplies anything, a
 from __future__ import annotations
 
 from ferrule.codegen.small_products import Product, free_dims, product_of
-from ferrule.ir import Block, DotDims, Op, Value, tensor
-from ferrule.ir.types import DType
+from ferrule.ir import Block, DotDims, Op, Tensor, Value, tensor
+from ferrule.ir.types import DType, i32
 from ferrule.passes.few_terms import has_few_terms, written_out
 from ferrule.targets.machine import Machine
 
@@ -42,15 +42,18 @@ def small_dot(out: Block, op: Op, operands: list[Value], machine: Machine) -> Va
         return written_out(out, op, [lhs, rhs], dims)
     if not small:
         return None
-    attrs = {"dot_dimension_numbers": dims}
-    return out.add("dot_general", [lhs, rhs], [op.result.type], attrs, (), op.loc).result
+    attrs, dtype = {"dot_dimension_numbers": dims}, op.result.dtype
+    # Sums of integers are formed in 32 bits: the low ones are the same.
+    kind = i32 if dtype.is_int and dtype.bits < 32 else dtype
+    sums = out.add("dot_general", [lhs, rhs], [Tensor(op.result.shape, kind)], attrs, (), op.loc).result
+    return sums if kind == dtype else out.add("convert", [sums], [op.result.type], {}, (), op.loc).result
 
 
 def _summable(result: DType, operands: list[DType]) -> bool:
     if any(d.kind == "bool" or d.is_complex != result.is_complex for d in (*operands, result)):
         return False
     if result.is_int:
-        return result.bits >= 32 and all(d.is_int for d in operands)
+        return result.bits >= 8 and all(d.is_int for d in operands)
     return all(not d.is_int for d in operands)
 
 
