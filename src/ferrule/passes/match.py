@@ -151,9 +151,9 @@ def _cast(out: Block, value: Value, dtype: DType, op: Op) -> Value:
 
 @matcher("dot_general", "dot")
 def _dot(out: Block, op: Op, operands: list[Value]) -> Sequence[Value]:
-    stored = from_bytes(op, operands) or _as_stored(out, op, operands)
-    type, operands = sums(op, operands), [_cast(out, v, taken_as(op, v.dtype), op) for v in operands]
-    call = product_call(out, op, operands, "gemm", type, stored)
+    type, narrow = sums(op, operands), from_bytes(op, operands)
+    operands = [_cast(out, v, taken_as(op, v.dtype), op) for v in operands]
+    call = product_call(out, op, operands, "gemm", type, narrow or _as_stored(out, op, operands))
     return [_cast(out, call, op.result.dtype, op)]
 
 

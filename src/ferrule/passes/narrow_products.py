@@ -34,7 +34,7 @@ def taken_as(op: Op, dtype: DType) -> DType:
     """The type in which an operand is multiplied. (The least value of f8E8M0FNU is a denormal of bf16, hence 0.)"""
     if dtype.is_float and dtype.bits == 8 and dtype != t.f8E8M0FNU:
         return t.f32 if op.name == "convolution" else t.bf16
-    return t.f32 if dtype == t.f16 and op.name == "convolution" else dtype
+    return t.f32 if dtype == t.f16 else dtype
 
 
 def sums(op: Op, operands: Sequence[Value]) -> Type:
