@@ -10,7 +10,7 @@ from test_calls import conv_reference, random, random_conv, standard_conv
 from ferrule import libraries
 from ferrule.targets.cpu import host
 
-pytestmark = pytest.mark.skipif(
+exact = pytest.mark.skipif(
     libraries.onednn_path() is None or not {"+avx512vnni", "+avxvnni"} & set(host().features.split(",")),
     reason="oneDNN has no exact products of bytes here",
 )
@@ -41,6 +41,7 @@ SHAPES = {
 }
 
 
+@exact
 @pytest.mark.parametrize("dtype", ["b", "B"])
 @pytest.mark.parametrize("name", SHAPES)
 def test_shapes(name, dtype, monkeypatch, capfd):
@@ -49,6 +50,7 @@ def test_shapes(name, dtype, monkeypatch, capfd):
     assert primitives(random(image, dtype), random(kernel, "b"), at, monkeypatch, capfd) == 1
 
 
+@exact
 @pytest.mark.parametrize(("left", "right"), [(-128, -128), (-128, 127), (127, -128), (255, -128), (255, 127)])
 def test_extremes(left, right, monkeypatch, capfd):
     """Sums of 16 bits would overflow with two products of these."""
