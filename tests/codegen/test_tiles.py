@@ -57,3 +57,10 @@ def test_complex_numbers_are_not_gathered(dtype: str) -> None:
     g = Graph(Tensor((128, 128), DTYPES[dtype]))
     text = emit_kernel(g.done(turned(g, g.args[0])), "k", replace(host(), vector_bytes=32)).text
     assert "gather" not in text
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 5])
+def test_a_few_images_are_turned_in_squares(count: int) -> None:
+    g = Graph(Tensor((count, 96, 64), DTYPES["f32"]))
+    text = emit_kernel(g.done(g("transpose", g.args[0], permutation=(0, 2, 1))), "k", host()).text
+    assert "squares" in text

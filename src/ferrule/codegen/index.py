@@ -71,6 +71,8 @@ class Indexer:
     def __init__(self, b: Builder, width: int, known: dict[tuple[str, ...], V] | None = None) -> None:
         self.b, self.width = b, width
         self.known: dict[tuple[str, ...], V] = {} if known is None else known
+        # What components were joined from by `reshape`: they come apart without divisions.
+        self.joined: dict[tuple[V, int | None], tuple[Sequence[Component], Sequence[int]]] = {}
 
     zero = ZERO
 
@@ -300,8 +302,28 @@ class Indexer:
         """Computes a part."""
         if isinstance(a, Index):
             return a
+        if (apart := self._apart(a)) is not None:
+            return self.flatten(*apart)
         _, inner = self.divmod(a.of, a.stride * a.size)
         return self.divmod(inner, a.stride)[0]
+
+    def _apart(self, a: Part) -> tuple[Sequence[Component], Sequence[int]] | None:
+        """A part of what components were joined to, as an index of (parts of) them; None where it cuts them unevenly.
+
+        Lanes may lie on both sides of a multiple of the stride as far as the joined value shows, not the components.
+        """
+        index, shape = self.joined.get((a.of.base, a.of.step), ((), ()))
+        found, sizes, inner = list[Component](), list[int](), 1
+        low, high = a.stride, min(a.stride * a.size, prod(shape))
+        for component, size in zip(reversed(index), reversed(shape), strict=True):
+            first, last = max(low, inner), min(high, inner * size)
+            if first < last:
+                if first % inner or last % first or (inner * size) % last:
+                    return None
+                found.append(self.split(component, (inner * size // last, last // first, first // inner))[1])
+                sizes.append(last // first)
+            inner *= size
+        return (found[::-1], sizes[::-1]) if found else None
 
     def clamp(self, a: Component, low: int, high: int) -> Index:
         """Limited to low ≤ value ≤ high."""
@@ -449,6 +471,10 @@ class Indexer:
                 if len(merged) == 1 and merged[0][1] == 1:
                     found += self.split(merged[0][0], new[to:b])
                 else:
-                    found += self.split(self.flatten(index[at:a], old[at:a]), new[to:b])
+                    flat = self.flatten(index[at:a], old[at:a])
+                    bases = [(c if isinstance(c, Index) else c.of).base for c in index[at:a]]
+                    if flat.base.ref[0] == "%" and flat.base not in bases:
+                        self.joined[flat.base, flat.step] = index[at:a], old[at:a]
+                    found += self.split(flat, new[to:b])
             at, to = a, b
         return tuple(found)

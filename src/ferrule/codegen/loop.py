@@ -137,7 +137,7 @@ def _planes(family: Family, block: Block, sizes: Sequence[int]) -> int:
         return 0
     work = [(OPS[op.name].flops, op.results[0].shape == shape[1:]) for op in block.ops]
     shared, total = sum([flops for flops, once in work if once]), sum([flops for flops, _ in work])
-    if shared < total / 2 or shared + count * (total - shared) > interleave.JOINED:
+    if not shared or shared < total / 2 or shared + count * (total - shared) > interleave.JOINED:
         return 0
     return lane_count(block, family.machine, sizes[-1], prod(sizes[1:-1]))
 

@@ -23,6 +23,7 @@ from ferrule.codegen.emitter import Emitter, Key, Lanes, parts, whole
 from ferrule.codegen.index import Component, Index
 from ferrule.codegen.lanes import bits_of
 from ferrule.codegen.llvm import V, i64
+from ferrule.codegen.runs import joined
 from ferrule.codegen.scalar import compute_type
 from ferrule.ir import Block, Op, tensor
 from ferrule.ir.types import DType, f32
@@ -105,11 +106,18 @@ class Fold:
         self.runs = [[d for _, d in group] for _, group in numbered]
         self.lanes = runs_along_lanes(op)
 
-    def inputs(self, em: Emitter, index: Key, at: Sequence[Component]) -> list[Lanes]:
-        """The input elements at output `index` and positions `at`, one per run of reduced dimensions."""
+    def inputs(
+        self, em: Emitter, index: Key, at: Sequence[Component], loops: Sequence[Sequence[int]] = ()
+    ) -> list[Lanes]:
+        """The input elements at output `index` and positions `at`: one for each of the `loops` that go over a run of
+        reduced dimensions, which is one loop if nothing else is said."""
         place: dict[int, Component] = {}
-        for run, position in zip(self.runs, at, strict=True):
-            place.update(zip(run, em.ix.split(position, [self.shape[d] for d in run]), strict=True))
+        rest = list(at)
+        for run, sizes in zip(self.runs, loops or [()] * len(self.runs), strict=True):
+            shape = [self.shape[d] for d in run]
+            sizes = sizes or (prod(shape),)
+            position, rest = rest[: len(sizes)], rest[len(sizes) :]
+            place.update(zip(run, em.ix.reshape(position, sizes, shape), strict=True))
         kept = iter(index)
         full = [place[d] if d in place else next(kept) for d in range(len(self.shape))]
         return [self.read(em, i, full) for i in range(self.count)]
@@ -185,7 +193,8 @@ class Fold:
 
     def along_lanes(self, index: Key) -> list[Lanes]:
         em, b = self.em, self.em.b
-        sizes = [prod(self.shape[d] for d in run) for run in self.runs]
+        loops = self.loops()
+        sizes = [size for run in loops for size in run]
         inner = sizes[-1]
         width = self.width(inner)
         wide = em.family.at(width)
@@ -217,7 +226,7 @@ class Fold:
                     pairs.reading(em.family, width if paired else 0),
                 ):
                     here = Index(i, 1, 0, inner if count == 1 else part, width)
-                    news = [self.inputs(wide, index, [*at, em.ix.add(here, k * part)]) for k in range(count)]
+                    news = [self.inputs(wide, index, [*at, em.ix.add(here, k * part)], loops) for k in range(count)]
                     while len(news) > 1:
                         news = [self.combine(wide, x, y) for x, y in zip(news[::2], news[1::2], strict=True)]
                     return _flat(self.combine(wide, rebuild(flat), news[0]))
@@ -235,7 +244,7 @@ class Fold:
                 mask = V(f"<{width} x i1>", f"<{flags}>")
                 with em.masked(mask), pairs.reading(em.family, 0):
                     here = Index(i64(full), 1, full, inner, width)
-                    news = self.combine(wide, total, self.inputs(wide, index, [*at, here]))
+                    news = self.combine(wide, total, self.inputs(wide, index, [*at, here], loops))
                 kept = zip(_flat(news), _flat(total), strict=True)
                 return rebuild([b.select(mask, new, old) for new, old in kept])
 
@@ -248,6 +257,19 @@ class Fold:
         if not start.is_init:
             total = self.combine(em, self.inits(em), total)
         return self.finish(em, total)
+
+    def loops(self) -> list[list[int]]:
+        """The sizes of the loops over each run of reduced dimensions.
+
+        An innermost run is cut where the operands are (a channel's scale in a group's elements), so that what is the
+        same for all of a cut's elements is the same for all lanes.
+        """
+        found = [[prod(self.shape[d] for d in run)] for run in self.runs]
+        (inner,) = found[-1]
+        last = joined(self.op.operands[: self.count], self.shape, [self.runs[-1][0]])[-1]
+        if LANES_FROM <= last < inner and inner % last == 0 and last % self.width(inner):
+            found[-1] = [inner // last, last]
+        return found
 
     def width(self, inner: int) -> int:
         machine = self.em.family.machine
