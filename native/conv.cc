@@ -113,13 +113,16 @@ Result<std::unique_ptr<Prepared>> PrepareConv(const CallDesc& call) {
   auto suit = [&](bool library) {
     return (wish == "lines" && !s.windows.empty()) || (wish.empty() && LinesSuit(s, library));
   };
-  if (suit(true)) return LinesConv(s);
+  auto gradient = wish.empty() ? DepthwiseGradientConv(s) : nullptr;
+  if (gradient && DepthwiseGradientSuits(s)) return gradient;
+  if (!gradient && suit(true)) return LinesConv(s);
   if (wish.empty() && PointwiseSuits(s)) {
     if (auto product = PointwiseConv(s)) return product;
   }
   if (wish.empty() || wish == "onednn") {
     if (auto fast = OneDnnConv(s)) return fast;
   }
+  if (gradient) return gradient;
   if (suit(false)) return LinesConv(s);
   if (auto depthwise = DepthwiseConv(s)) return depthwise;
   if (auto product = PointwiseConv(s)) return product;

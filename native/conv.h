@@ -51,6 +51,11 @@ std::unique_ptr<Prepared> GeneralConv(const ConvShape& shape);
 // Feature groups of one input feature each; null for other shapes.
 std::unique_ptr<Prepared> DepthwiseConv(const ConvShape& shape);
 
+// Gradients of such kernels with channels innermost; null for other shapes.
+std::unique_ptr<Prepared> DepthwiseGradientConv(const ConvShape& shape);
+// Whether that is better than a library that knows the shape.
+bool DepthwiseGradientSuits(const ConvShape& shape);
+
 // Kernels of one element at every position; null for other shapes.
 std::unique_ptr<Prepared> PointwiseConv(const ConvShape& shape);
 // Whether that is better than a library that knows the shape.

@@ -90,8 +90,9 @@ def load(ix: Indexer, pointer: V, dtype: DType, offset: Index, mask: V | None = 
             return [shuffle(b, raw, raw, [2 * lane + part for lane in order]) for part in range(2)]
         return [raw if offset.step == 1 else shuffle(b, raw, raw, order)]
     near = offset.step is not None and abs(offset.step) * count <= NEAR
-    if near and mask is None and width >= 4 and not isinstance(b.dialect, GroupDialect):
-        return [_every(ix, pointer, type, ix.add(ix.mul(offset, count), part), align) for part in range(count)]
+    if near and width >= 4 and not isinstance(b.dialect, GroupDialect) and (mask is None or align >= MASKED):
+        places = [ix.add(ix.mul(offset, count), part) for part in range(count)]
+        return [_every(ix, pointer, type, place, align, mask) for place in places]
     if mask is None and dtype.itemsize in (4, 8) and width >= 4 and b.picked < PICKED:
         b.picked += 1
         return [_pick(ix, pointer, type, ix.add(ix.mul(offset, count), part), align) for part in range(count)]
@@ -103,18 +104,33 @@ def load(ix: Indexer, pointer: V, dtype: DType, offset: Index, mask: V | None = 
 
 # Up to this distance all that lies between a vector's elements is read with them.
 NEAR = 8
+# AVX2 has no masked loads of elements of fewer bytes.
+MASKED = 4
 
 
-def _every(ix: Indexer, pointer: V, type: str, offset: Index, align: int) -> V:
-    """Elements at an even, small distance, out of contiguous vectors that end with the last of them."""
+def _every(ix: Indexer, pointer: V, type: str, offset: Index, align: int, mask: V | None = None) -> V:
+    """Elements at an even, small distance, out of contiguous vectors that end with the last of them.
+
+    Under a mask, what lies between them is not read either.
+    """
     b, width, step = ix.b, ix.width, offset.step
     assert step is not None
     span = (width - 1) * abs(step) + 1
     first = ix.add(Index(offset.base, 0, 0, 1 << 62), (width - 1) * step if step < 0 else 0).base
     start = b.offset(pointer, type, first)
     starts = [min(number * width, span - width) for number in range(abs(step))]
-    parts = [b.load(vector(type, width), b.offset(start, type, V("i64", str(n))), align) for n in starts]
     places = [lane * abs(step) for lane in range(width)][:: 1 if step > 0 else -1]
+
+    def part(first: int) -> V:
+        address = b.offset(start, type, V("i64", str(first)))
+        if mask is None:
+            return b.load(vector(type, width), address, align)
+        lanes = {place - first: lane for lane, place in enumerate(places)}
+        off = V(mask.type, "zeroinitializer")
+        flags = shuffle(b, mask, off, [lanes.get(at, width) for at in range(width)])
+        return _masked_load(b, vector(type, width), address, align, flags)
+
+    parts = [part(first) for first in starts]
     holder = [len(starts) - 1 if place >= starts[-1] else place // width for place in places]
     whole = parts[0]
     for number, part in enumerate(parts[1:], 1):

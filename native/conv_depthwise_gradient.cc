@@ -1,0 +1,288 @@
+// Gradients of depthwise kernels, as JAX writes them: convolutions whose every output feature sees one image of the
+// batch, the "kernel" of which is as large as the input and the result as small as a kernel. With channels innermost,
+// vectors go over channels: for a row of positions the sums of several taps stay in registers, each its own chain.
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "aligned_scratch.h"
+#include "conv.h"
+#include "cpu_features.h"
+#include "program.h"
+#include "thread_pool.h"
+
+#pragma GCC optimize("O3")
+
+namespace ferrule {
+namespace {
+
+// A vector of channels at each of `count` positions; neighbours are `step` elements apart.
+template <class T, int kBytes>
+[[gnu::always_inline]] inline void CopyRow(const T* from, int64_t step, int64_t count, T* to) {
+  for (int64_t i = 0; i < count; ++i) std::memcpy(to + i * (kBytes / sizeof(T)), from + i * step, kBytes);
+}
+
+// For every tap t: sums[t] += sum over i < count of x[i * x_step + t * tap_step] * y[i], all of them vectors.
+template <class T>
+struct Row {
+  const T *x, *y;
+  int64_t x_step, tap_step, count;
+  T* sums;
+};
+
+template <class T, int kBytes, int kTaps>
+[[gnu::always_inline]] inline void AddTaps(const Row<T>& r) {
+  typedef T Vector __attribute__((vector_size(kBytes), may_alias));  // all that is read here is aligned
+  auto *x = reinterpret_cast<const Vector*>(r.x), *y = reinterpret_cast<const Vector*>(r.y);
+  // One addition waits for the one before it: with few taps, two positions in turn.
+  constexpr int kTurns = kTaps < 4 ? 2 : 1;
+  Vector sum[kTurns][kTaps];
+  for (int u = 0; u < kTurns; ++u) {
+    for (int t = 0; t < kTaps; ++t) sum[u][t] = Vector{};
+  }
+  int64_t i = 0;
+  for (; i + kTurns <= r.count; i += kTurns) {
+#pragma GCC unroll 2
+    for (int u = 0; u < kTurns; ++u) {
+#pragma GCC unroll 8
+      for (int t = 0; t < kTaps; ++t) sum[u][t] += x[(i + u) * r.x_step + t * r.tap_step] * y[i + u];
+    }
+  }
+  for (; i < r.count; ++i) {
+#pragma GCC unroll 8
+    for (int t = 0; t < kTaps; ++t) sum[0][t] += x[i * r.x_step + t * r.tap_step] * y[i];
+  }
+  auto* sums = reinterpret_cast<Vector*>(r.sums);
+#pragma GCC unroll 8
+  for (int t = 0; t < kTaps; ++t) {
+    if constexpr (kTurns > 1) sum[0][t] += sum[1][t];
+    sums[t] += sum[0][t];
+  }
+}
+
+template <class T, int kBytes>
+[[gnu::always_inline]] inline void AddRow(const Row<T>& row, int64_t taps) {
+  constexpr int64_t kLanes = kBytes / sizeof(T);
+  Row<T> r = row;
+  for (; taps > 0; taps -= 8, r.x += 8 * r.tap_step * kLanes, r.sums += 8 * kLanes) {
+    switch (std::min<int64_t>(taps, 8)) {
+      case 1:
+        AddTaps<T, kBytes, 1>(r);
+        break;
+      case 2:
+        AddTaps<T, kBytes, 2>(r);
+        break;
+      case 3:
+        AddTaps<T, kBytes, 3>(r);
+        break;
+      case 4:
+        AddTaps<T, kBytes, 4>(r);
+        break;
+      case 5:
+        AddTaps<T, kBytes, 5>(r);
+        break;
+      case 6:
+        AddTaps<T, kBytes, 6>(r);
+        break;
+      case 7:
+        AddTaps<T, kBytes, 7>(r);
+        break;
+      default:
+        AddTaps<T, kBytes, 8>(r);
+    }
+  }
+}
+
+template <class T>
+struct Functions {
+  int64_t bytes;
+  void (*copy)(const T*, int64_t, int64_t, T*);
+  void (*add)(const Row<T>&, int64_t);
+};
+
+#define FERRULE_FUNCTIONS(bytes, target)                                       \
+  template <class T>                                                           \
+  target void Copy##bytes(const T* from, int64_t step, int64_t count, T* to) { \
+    CopyRow<T, bytes>(from, step, count, to);                                  \
+  }                                                                            \
+  template <class T>                                                           \
+  target void Add##bytes(const Row<T>& row, int64_t taps) {                    \
+    AddRow<T, bytes>(row, taps);                                               \
+  }
+
+FERRULE_FUNCTIONS(16, )
+#if defined(__x86_64__)
+FERRULE_FUNCTIONS(32, __attribute__((target("avx2,fma"))))
+FERRULE_FUNCTIONS(64, __attribute__((target("avx512f,avx512vl,avx512dq,avx512bw,fma"))))
+#endif
+#undef FERRULE_FUNCTIONS
+
+// The longest vectors that the processor has and the channels fill.
+template <class T>
+Functions<T> FunctionsFor(int64_t channels) {
+#if defined(__x86_64__)
+  const int64_t bytes = channels * static_cast<int64_t>(sizeof(T));
+  if (ChosenIsa() == Isa::kAvx512 && bytes >= 64) return {64, Copy64<T>, Add64<T>};
+  if (ChosenIsa() != Isa::kBaseline && bytes >= 32) return {32, Copy32<T>, Add32<T>};
+#endif
+  return {16, Copy16<T>, Add16<T>};
+}
+
+// Sums of more taps leave the nearest cache; such a result is an image rather than a kernel.
+constexpr int64_t kMostTaps = 512;
+
+int64_t DivideUp(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+template <class T>
+class DepthwiseGradient : public Prepared {
+ public:
+  explicit DepthwiseGradient(const ConvShape& shape)
+      : s_(shape), w_(s_.windows.back()), functions_(FunctionsFor<T>(s_.output_features)) {
+    lanes_ = functions_.bytes / static_cast<int64_t>(sizeof(T));
+    blocks_ = DivideUp(s_.output_features, lanes_);
+    rows_ = s_.kernel_features;
+    for (size_t d = 0; d + 1 < s_.windows.size(); ++d) {
+      rows_ *= s_.windows[d].kernel, outer_taps_ *= s_.windows[d].output;
+    }
+    // How the rows are shared out is the shape's matter alone: sums are the same with any number of threads.
+    together_ = std::min(blocks_, kTogether);
+    sets_ = DivideUp(blocks_, together_);
+    parts_ = std::clamp<int64_t>(DivideUp(kTasks, sets_), 1, rows_);
+    each_ = outer_taps_ * w_.output * lanes_;
+    stretch_ = std::min<int64_t>(w_.kernel, kStretch);
+  }
+
+  Status Run(void* const* operands, void* const* results, ExecContext& context) const override {
+    const int64_t bytes = parts_ * blocks_ * each_ * static_cast<int64_t>(sizeof(T));
+    T* sums = static_cast<T*>(context.allocate(context.allocate_self, bytes));
+    if (!sums) return OutOfMemory("no memory for a convolution's sums, " + std::to_string(bytes) + " bytes");
+    const T *x = static_cast<const T*>(operands[0]), *y = static_cast<const T*>(operands[1]);
+    const int64_t work = rows_ / parts_ * together_ * each_ * w_.kernel;  // multiply-adds of a task
+    context.pool->For(parts_ * sets_, std::max<int64_t>(1, kWorthSharing / std::max<int64_t>(work, 1)),
+                      [&](int64_t begin, int64_t end) {
+                        for (int64_t i = begin; i < end; ++i) {
+                          Sum(i / sets_, i % sets_ * together_, x, y, sums + i / sets_ * blocks_ * each_);
+                        }
+                      });
+    T* to = static_cast<T*>(results[0]);
+    for (int64_t block = 0; block < blocks_; ++block) {
+      T* total = sums + block * each_;
+      for (int64_t part = 1; part < parts_; ++part) {
+        const T* more = sums + (part * blocks_ + block) * each_;
+        for (int64_t i = 0; i < each_; ++i) total[i] += more[i];
+      }
+      Store(block, total, to);
+    }
+    return Status();
+  }
+
+ private:
+  // So many blocks of channels go along a row together: memory is read in runs.
+  static constexpr int64_t kTasks = 32, kTogether = 8, kStretch = 128, kWorthSharing = 1 << 17;
+
+  // The last block ends with the last channel, and begins within the one before it.
+  int64_t FirstOf(int64_t block) const { return std::min(block * lanes_, s_.output_features - lanes_); }
+
+  // Rows of one part, for the blocks of a set; `sums` are those of all blocks.
+  void Sum(int64_t part, int64_t block, const T* x, const T* y, T* sums) const {
+    const int64_t past = std::min(block + together_, blocks_);
+    std::fill_n(sums + block * each_, (past - block) * each_, T(0));
+    // What is read again and again lies side by side, and its borders are zeros.
+    static thread_local AlignedScratch scratch;
+    T* y_near = scratch.Get<T>((stretch_ + Length(stretch_)) * lanes_);
+    T* x_near = y_near + stretch_ * lanes_;
+    for (int64_t row = rows_ * part / parts_; row < rows_ * (part + 1) / parts_; ++row) {
+      for (int64_t first = 0; first < w_.kernel; first += stretch_) {
+        const int64_t count = std::min(stretch_, w_.kernel - first);
+        for (int64_t b = block; b < past; ++b) {
+          AddStretch(row, first, count, x + FirstOf(b), y + FirstOf(b), x_near, y_near, sums + b * each_);
+        }
+      }
+    }
+  }
+
+  // Positions of the image that all taps of so many positions of the gradient meet.
+  int64_t Length(int64_t count) const { return (count - 1) * w_.kernel_dilation + (w_.output - 1) * w_.stride + 1; }
+
+  void AddStretch(int64_t row, int64_t first, int64_t count, const T* x, const T* y, T* x_near, T* y_near,
+                  T* sums) const {
+    const int64_t outer = static_cast<int64_t>(s_.windows.size()) - 1;
+    int64_t position[3] = {}, image = row;
+    y += first * w_.kernel_stride;
+    for (int64_t d = outer; d-- > 0;) {
+      position[d] = image % s_.windows[d].kernel;
+      image /= s_.windows[d].kernel;
+      y += position[d] * s_.windows[d].kernel_stride;
+    }
+    functions_.copy(y + image * s_.kernel_input_stride, w_.kernel_stride, count, y_near);
+    const int64_t start = first * w_.kernel_dilation - w_.pad_low, length = Length(count);
+    const int64_t begin = std::clamp<int64_t>(-start, 0, length);
+    const int64_t end = std::clamp<int64_t>(w_.input - start, begin, length);
+    std::fill_n(x_near, begin * lanes_, T(0));
+    std::fill(x_near + end * lanes_, x_near + length * lanes_, T(0));
+    x += image * s_.input_feature_stride + (start + begin) * w_.input_stride;
+    for (int64_t tap = 0; tap < outer_taps_; ++tap) {
+      int64_t offset = 0, left = tap;
+      bool inside = true;
+      for (int64_t d = outer; d-- > 0;) {
+        const ConvWindow& w = s_.windows[d];
+        const int64_t at = left % w.output * w.stride + position[d] * w.kernel_dilation - w.pad_low;
+        left /= w.output;
+        inside = inside && at >= 0 && at < w.input;
+        offset += at * w.input_stride;
+      }
+      if (!inside) continue;
+      functions_.copy(x + offset, w_.input_stride, end - begin, x_near + begin * lanes_);
+      functions_.add({x_near, y_near, w_.kernel_dilation, w_.stride, count, sums + tap * w_.output * lanes_},
+                     w_.output);
+    }
+  }
+
+  void Store(int64_t block, const T* sums, T* to) const {
+    const int64_t first = FirstOf(block);
+    for (int64_t tap = 0; tap < outer_taps_ * w_.output; ++tap) {
+      int64_t at = 0, rest = tap;
+      for (size_t d = s_.windows.size(); d-- > 0;) {
+        at += rest % s_.windows[d].output * s_.windows[d].output_stride;
+        rest /= s_.windows[d].output;
+      }
+      for (int64_t lane = 0; lane < lanes_; ++lane) {
+        to[at + (first + lane) * s_.output_feature_stride] = sums[tap * lanes_ + lane];
+      }
+    }
+  }
+
+  const ConvShape s_;
+  const ConvWindow w_;  // rows go along it
+  const Functions<T> functions_;
+  int64_t lanes_, blocks_, together_, sets_;  // channels of a vector, vectors, those that go together, sets of them
+  int64_t rows_, parts_, stretch_;            // stretch_: positions that go along a row together
+  int64_t outer_taps_ = 1, each_;             // each_: sums of a block
+};
+
+}  // namespace
+
+bool DepthwiseGradientSuits(const ConvShape& s) {
+  // oneDNN has a loop of its own for kernels of three by three, and leaves the others to general ones.
+  const bool small = s.windows.size() == 2 && s.windows[0].output * s.windows[1].output <= 9;
+  return s.input_type != Element::kF32 || !small;
+}
+
+std::unique_ptr<Prepared> DepthwiseGradientConv(const ConvShape& s) {
+  const bool f32 = s.input_type == Element::kF32, f64 = s.input_type == Element::kF64;
+  if ((!f32 && !f64) || s.kernel_type != s.input_type || s.output_type != s.input_type) return nullptr;
+  if (s.batch_groups == 1 || s.batch_groups != s.input_batch || s.batch_groups != s.output_features) return nullptr;
+  if (s.input_batch_stride != 1 || s.kernel_output_stride != 1 || s.output_features < 4) return nullptr;
+  if (s.windows.empty() || s.windows.size() > 3) return nullptr;
+  int64_t taps = 1;
+  for (const ConvWindow& w : s.windows) {
+    if (w.reversed || w.input_dilation != 1) return nullptr;
+    taps *= w.output;
+  }
+  if (taps > kMostTaps) return nullptr;
+  if (f32) return std::make_unique<DepthwiseGradient<float>>(s);
+  return std::make_unique<DepthwiseGradient<double>>(s);
+}
+
+}  // namespace ferrule
