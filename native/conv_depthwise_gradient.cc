@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "aligned_scratch.h"
@@ -17,10 +18,20 @@
 namespace ferrule {
 namespace {
 
-// A vector of channels at each of `count` positions; neighbours are `step` elements apart.
-template <class T, int kBytes>
-[[gnu::always_inline]] inline void CopyRow(const T* from, int64_t step, int64_t count, T* to) {
-  for (int64_t i = 0; i < count; ++i) std::memcpy(to + i * (kBytes / sizeof(T)), from + i * step, kBytes);
+// A vector of channels at each of `count` positions; neighbours are `step` elements apart. Of 16 bits each: bf16.
+template <class T, class Stored, int kBytes>
+[[gnu::always_inline]] inline void CopyRow(const Stored* from, int64_t step, int64_t count, T* to) {
+  constexpr int64_t kLanes = kBytes / sizeof(T);
+  for (int64_t i = 0; i < count; ++i) {
+    if constexpr (std::is_same_v<Stored, T>) {
+      std::memcpy(to + i * kLanes, from + i * step, kBytes);
+    } else {
+      for (int64_t lane = 0; lane < kLanes; ++lane) {
+        const uint32_t word = static_cast<uint32_t>(from[i * step + lane]) << 16;
+        std::memcpy(to + i * kLanes + lane, &word, sizeof word);
+      }
+    }
+  }
 }
 
 // For every tap t: sums[t] += sum over i < count of x[i * x_step + t * tap_step] * y[i], all of them vectors.
@@ -94,21 +105,21 @@ template <class T, int kBytes>
   }
 }
 
-template <class T>
+template <class T, class Stored>
 struct Functions {
   int64_t bytes;
-  void (*copy)(const T*, int64_t, int64_t, T*);
+  void (*copy)(const Stored*, int64_t, int64_t, T*);
   void (*add)(const Row<T>&, int64_t);
 };
 
-#define FERRULE_FUNCTIONS(bytes, target)                                       \
-  template <class T>                                                           \
-  target void Copy##bytes(const T* from, int64_t step, int64_t count, T* to) { \
-    CopyRow<T, bytes>(from, step, count, to);                                  \
-  }                                                                            \
-  template <class T>                                                           \
-  target void Add##bytes(const Row<T>& row, int64_t taps) {                    \
-    AddRow<T, bytes>(row, taps);                                               \
+#define FERRULE_FUNCTIONS(bytes, target)                                            \
+  template <class T, class Stored>                                                  \
+  target void Copy##bytes(const Stored* from, int64_t step, int64_t count, T* to) { \
+    CopyRow<T, Stored, bytes>(from, step, count, to);                               \
+  }                                                                                 \
+  template <class T>                                                                \
+  target void Add##bytes(const Row<T>& row, int64_t taps) {                         \
+    AddRow<T, bytes>(row, taps);                                                    \
   }
 
 FERRULE_FUNCTIONS(16, )
@@ -119,14 +130,14 @@ FERRULE_FUNCTIONS(64, __attribute__((target("avx512f,avx512vl,avx512dq,avx512bw,
 #undef FERRULE_FUNCTIONS
 
 // The longest vectors that the processor has and the channels fill.
-template <class T>
-Functions<T> FunctionsFor(int64_t channels) {
+template <class T, class Stored>
+Functions<T, Stored> FunctionsFor(int64_t channels) {
 #if defined(__x86_64__)
   const int64_t bytes = channels * static_cast<int64_t>(sizeof(T));
-  if (ChosenIsa() == Isa::kAvx512 && bytes >= 64) return {64, Copy64<T>, Add64<T>};
-  if (ChosenIsa() != Isa::kBaseline && bytes >= 32) return {32, Copy32<T>, Add32<T>};
+  if (ChosenIsa() == Isa::kAvx512 && bytes >= 64) return {64, Copy64<T, Stored>, Add64<T>};
+  if (ChosenIsa() != Isa::kBaseline && bytes >= 32) return {32, Copy32<T, Stored>, Add32<T>};
 #endif
-  return {16, Copy16<T>, Add16<T>};
+  return {16, Copy16<T, Stored>, Add16<T>};
 }
 
 // Sums of more taps leave the nearest cache; such a result is an image rather than a kernel.
@@ -134,11 +145,11 @@ constexpr int64_t kMostTaps = 512;
 
 int64_t DivideUp(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-template <class T>
+template <class T, class Stored = T>
 class DepthwiseGradient : public Prepared {
  public:
   explicit DepthwiseGradient(const ConvShape& shape)
-      : s_(shape), w_(s_.windows.back()), functions_(FunctionsFor<T>(s_.output_features)) {
+      : s_(shape), w_(s_.windows.back()), functions_(FunctionsFor<T, Stored>(s_.output_features)) {
     lanes_ = functions_.bytes / static_cast<int64_t>(sizeof(T));
     blocks_ = DivideUp(s_.output_features, lanes_);
     rows_ = s_.kernel_features;
@@ -157,7 +168,7 @@ class DepthwiseGradient : public Prepared {
     const int64_t bytes = parts_ * blocks_ * each_ * static_cast<int64_t>(sizeof(T));
     T* sums = static_cast<T*>(context.allocate(context.allocate_self, bytes));
     if (!sums) return OutOfMemory("no memory for a convolution's sums, " + std::to_string(bytes) + " bytes");
-    const T *x = static_cast<const T*>(operands[0]), *y = static_cast<const T*>(operands[1]);
+    const Stored *x = static_cast<const Stored*>(operands[0]), *y = static_cast<const Stored*>(operands[1]);
     const int64_t work = rows_ / parts_ * together_ * each_ * w_.kernel;  // multiply-adds of a task
     context.pool->For(parts_ * sets_, std::max<int64_t>(1, kWorthSharing / std::max<int64_t>(work, 1)),
                       [&](int64_t begin, int64_t end) {
@@ -165,14 +176,13 @@ class DepthwiseGradient : public Prepared {
                           Sum(i / sets_, i % sets_ * together_, x, y, sums + i / sets_ * blocks_ * each_);
                         }
                       });
-    T* to = static_cast<T*>(results[0]);
     for (int64_t block = 0; block < blocks_; ++block) {
       T* total = sums + block * each_;
       for (int64_t part = 1; part < parts_; ++part) {
         const T* more = sums + (part * blocks_ + block) * each_;
         for (int64_t i = 0; i < each_; ++i) total[i] += more[i];
       }
-      Store(block, total, to);
+      Store(block, total, static_cast<char*>(results[0]));
     }
     return Status();
   }
@@ -185,7 +195,7 @@ class DepthwiseGradient : public Prepared {
   int64_t FirstOf(int64_t block) const { return std::min(block * lanes_, s_.output_features - lanes_); }
 
   // Rows of one part, for the blocks of a set; `sums` are those of all blocks.
-  void Sum(int64_t part, int64_t block, const T* x, const T* y, T* sums) const {
+  void Sum(int64_t part, int64_t block, const Stored* x, const Stored* y, T* sums) const {
     const int64_t past = std::min(block + together_, blocks_);
     std::fill_n(sums + block * each_, (past - block) * each_, T(0));
     // What is read again and again lies side by side, and its borders are zeros.
@@ -205,7 +215,7 @@ class DepthwiseGradient : public Prepared {
   // Positions of the image that all taps of so many positions of the gradient meet.
   int64_t Length(int64_t count) const { return (count - 1) * w_.kernel_dilation + (w_.output - 1) * w_.stride + 1; }
 
-  void AddStretch(int64_t row, int64_t first, int64_t count, const T* x, const T* y, T* x_near, T* y_near,
+  void AddStretch(int64_t row, int64_t first, int64_t count, const Stored* x, const Stored* y, T* x_near, T* y_near,
                   T* sums) const {
     const int64_t outer = static_cast<int64_t>(s_.windows.size()) - 1;
     int64_t position[3] = {}, image = row;
@@ -239,7 +249,7 @@ class DepthwiseGradient : public Prepared {
     }
   }
 
-  void Store(int64_t block, const T* sums, T* to) const {
+  void Store(int64_t block, const T* sums, char* to) const {
     const int64_t first = FirstOf(block);
     for (int64_t tap = 0; tap < outer_taps_ * w_.output; ++tap) {
       int64_t at = 0, rest = tap;
@@ -247,15 +257,14 @@ class DepthwiseGradient : public Prepared {
         at += rest % s_.windows[d].output * s_.windows[d].output_stride;
         rest /= s_.windows[d].output;
       }
-      for (int64_t lane = 0; lane < lanes_; ++lane) {
-        to[at + (first + lane) * s_.output_feature_stride] = sums[tap * lanes_ + lane];
-      }
+      StoreElements(s_.output_type, to + (at + first * s_.output_feature_stride) * SizeOf(s_.output_type),
+                    s_.output_feature_stride, lanes_, sums + tap * lanes_);
     }
   }
 
   const ConvShape s_;
   const ConvWindow w_;  // rows go along it
-  const Functions<T> functions_;
+  const Functions<T, Stored> functions_;
   int64_t lanes_, blocks_, together_, sets_;  // channels of a vector, vectors, those that go together, sets of them
   int64_t rows_, parts_, stretch_;            // stretch_: positions that go along a row together
   int64_t outer_taps_ = 1, each_;             // each_: sums of a block
@@ -266,12 +275,14 @@ class DepthwiseGradient : public Prepared {
 bool DepthwiseGradientSuits(const ConvShape& s) {
   // oneDNN has a loop of its own for kernels of three by three, and leaves the others to general ones.
   const bool small = s.windows.size() == 2 && s.windows[0].output * s.windows[1].output <= 9;
-  return s.input_type != Element::kF32 || !small;
+  return s.input_type == Element::kF64 || !small;
 }
 
 std::unique_ptr<Prepared> DepthwiseGradientConv(const ConvShape& s) {
-  const bool f32 = s.input_type == Element::kF32, f64 = s.input_type == Element::kF64;
-  if ((!f32 && !f64) || s.kernel_type != s.input_type || s.output_type != s.input_type) return nullptr;
+  const Element type = s.input_type;
+  const bool bf16 = type == Element::kBF16 && s.accumulator == Accumulator::kF32;
+  if ((type != Element::kF32 && type != Element::kF64 && !bf16) || s.kernel_type != type) return nullptr;
+  if (s.output_type != type && !(bf16 && s.output_type == Element::kF32)) return nullptr;
   if (s.batch_groups == 1 || s.batch_groups != s.input_batch || s.batch_groups != s.output_features) return nullptr;
   if (s.input_batch_stride != 1 || s.kernel_output_stride != 1 || s.output_features < 4) return nullptr;
   if (s.windows.empty() || s.windows.size() > 3) return nullptr;
@@ -281,7 +292,8 @@ std::unique_ptr<Prepared> DepthwiseGradientConv(const ConvShape& s) {
     taps *= w.output;
   }
   if (taps > kMostTaps) return nullptr;
-  if (f32) return std::make_unique<DepthwiseGradient<float>>(s);
+  if (bf16) return std::make_unique<DepthwiseGradient<float, uint16_t>>(s);
+  if (type == Element::kF32) return std::make_unique<DepthwiseGradient<float>>(s);
   return std::make_unique<DepthwiseGradient<double>>(s);
 }
 

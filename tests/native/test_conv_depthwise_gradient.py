@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from one_call import call
-from test_calls import close, conv_reference, random
+from test_calls import bf16, close, conv_reference, random
 
 HERE = Path(__file__).parent
 # (image and gradient in N…C, taps, attributes): stretches, more taps than registers, borders wider than the image,
@@ -53,7 +53,7 @@ def gradient(image: tuple, from_above: tuple, taps: tuple, more: dict, dtype: st
     return got
 
 
-@pytest.mark.parametrize("dtype", ["f", "d"])
+@pytest.mark.parametrize("dtype", ["f", "d", bf16])
 @pytest.mark.parametrize("number", range(len(SHAPES)))
 def test_shapes(number: int, dtype: str) -> None:
     gradient(*SHAPES[number], dtype)
@@ -64,9 +64,10 @@ def test_lesser_processors(isa: str) -> None:
     code = """
 import sys
 sys.path.insert(0, sys.argv[1])
+from test_calls import bf16
 from test_conv_depthwise_gradient import SHAPES, gradient
 for shape in SHAPES:
-    for dtype in "fd":
+    for dtype in "f", "d", bf16:
         gradient(*shape, dtype)
 """
     environment = {**os.environ, "FERRULE_ISA": isa}
