@@ -115,6 +115,8 @@ Result<std::unique_ptr<Prepared>> PrepareConv(const CallDesc& call) {
   };
   auto gradient = wish.empty() ? DepthwiseGradientConv(s) : nullptr;
   if (gradient && DepthwiseGradientSuits(s)) return gradient;
+  auto rows = wish.empty() ? DepthwiseRowsConv(s) : nullptr;
+  if (rows && DepthwiseRowsSuit(s)) return rows;
   if (!gradient && suit(true)) return LinesConv(s);
   if (wish.empty() && PointwiseSuits(s)) {
     if (auto product = PointwiseConv(s)) return product;
@@ -123,6 +125,7 @@ Result<std::unique_ptr<Prepared>> PrepareConv(const CallDesc& call) {
     if (auto fast = OneDnnConv(s)) return fast;
   }
   if (gradient) return gradient;
+  if (rows) return rows;
   if (suit(false)) return LinesConv(s);
   if (auto depthwise = DepthwiseConv(s)) return depthwise;
   if (auto product = PointwiseConv(s)) return product;

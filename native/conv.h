@@ -51,6 +51,11 @@ std::unique_ptr<Prepared> GeneralConv(const ConvShape& shape);
 // Feature groups of one input feature each; null for other shapes.
 std::unique_ptr<Prepared> DepthwiseConv(const ConvShape& shape);
 
+// The same with channels innermost, and of one output feature each; null for other shapes.
+std::unique_ptr<Prepared> DepthwiseRowsConv(const ConvShape& shape);
+// Whether that is better than a library that knows the shape.
+bool DepthwiseRowsSuit(const ConvShape& shape);
+
 // Gradients of such kernels with channels innermost; null for other shapes.
 std::unique_ptr<Prepared> DepthwiseGradientConv(const ConvShape& shape);
 // Whether that is better than a library that knows the shape.

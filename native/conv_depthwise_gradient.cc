@@ -2,143 +2,19 @@
 // batch, the "kernel" of which is as large as the input and the result as small as a kernel. With channels innermost,
 // vectors go over channels: for a row of positions the sums of several taps stay in registers, each its own chain.
 #include <algorithm>
-#include <cstring>
 #include <string>
-#include <type_traits>
 #include <vector>
 
 #include "aligned_scratch.h"
 #include "conv.h"
-#include "cpu_features.h"
 #include "program.h"
 #include "thread_pool.h"
 
 #pragma GCC optimize("O3")
+#include "conv_channels.h"
 
 namespace ferrule {
 namespace {
-
-// A vector of channels at each of `count` positions; neighbours are `step` elements apart. Of 16 bits each: bf16.
-template <class T, class Stored, int kBytes>
-[[gnu::always_inline]] inline void CopyRow(const Stored* from, int64_t step, int64_t count, T* to) {
-  constexpr int64_t kLanes = kBytes / sizeof(T);
-  for (int64_t i = 0; i < count; ++i) {
-    if constexpr (std::is_same_v<Stored, T>) {
-      std::memcpy(to + i * kLanes, from + i * step, kBytes);
-    } else {
-      for (int64_t lane = 0; lane < kLanes; ++lane) {
-        const uint32_t word = static_cast<uint32_t>(from[i * step + lane]) << 16;
-        std::memcpy(to + i * kLanes + lane, &word, sizeof word);
-      }
-    }
-  }
-}
-
-// For every tap t: sums[t] += sum over i < count of x[i * x_step + t * tap_step] * y[i], all of them vectors.
-template <class T>
-struct Row {
-  const T *x, *y;
-  int64_t x_step, tap_step, count;
-  T* sums;
-};
-
-template <class T, int kBytes, int kTaps>
-[[gnu::always_inline]] inline void AddTaps(const Row<T>& r) {
-  typedef T Vector __attribute__((vector_size(kBytes), may_alias));  // all that is read here is aligned
-  auto *x = reinterpret_cast<const Vector*>(r.x), *y = reinterpret_cast<const Vector*>(r.y);
-  // One addition waits for the one before it: with few taps, two positions in turn.
-  constexpr int kTurns = kTaps < 4 ? 2 : 1;
-  Vector sum[kTurns][kTaps];
-  for (int u = 0; u < kTurns; ++u) {
-    for (int t = 0; t < kTaps; ++t) sum[u][t] = Vector{};
-  }
-  int64_t i = 0;
-  for (; i + kTurns <= r.count; i += kTurns) {
-#pragma GCC unroll 2
-    for (int u = 0; u < kTurns; ++u) {
-#pragma GCC unroll 8
-      for (int t = 0; t < kTaps; ++t) sum[u][t] += x[(i + u) * r.x_step + t * r.tap_step] * y[i + u];
-    }
-  }
-  for (; i < r.count; ++i) {
-#pragma GCC unroll 8
-    for (int t = 0; t < kTaps; ++t) sum[0][t] += x[i * r.x_step + t * r.tap_step] * y[i];
-  }
-  auto* sums = reinterpret_cast<Vector*>(r.sums);
-#pragma GCC unroll 8
-  for (int t = 0; t < kTaps; ++t) {
-    if constexpr (kTurns > 1) sum[0][t] += sum[1][t];
-    sums[t] += sum[0][t];
-  }
-}
-
-template <class T, int kBytes>
-[[gnu::always_inline]] inline void AddRow(const Row<T>& row, int64_t taps) {
-  constexpr int64_t kLanes = kBytes / sizeof(T);
-  Row<T> r = row;
-  for (; taps > 0; taps -= 8, r.x += 8 * r.tap_step * kLanes, r.sums += 8 * kLanes) {
-    switch (std::min<int64_t>(taps, 8)) {
-      case 1:
-        AddTaps<T, kBytes, 1>(r);
-        break;
-      case 2:
-        AddTaps<T, kBytes, 2>(r);
-        break;
-      case 3:
-        AddTaps<T, kBytes, 3>(r);
-        break;
-      case 4:
-        AddTaps<T, kBytes, 4>(r);
-        break;
-      case 5:
-        AddTaps<T, kBytes, 5>(r);
-        break;
-      case 6:
-        AddTaps<T, kBytes, 6>(r);
-        break;
-      case 7:
-        AddTaps<T, kBytes, 7>(r);
-        break;
-      default:
-        AddTaps<T, kBytes, 8>(r);
-    }
-  }
-}
-
-template <class T, class Stored>
-struct Functions {
-  int64_t bytes;
-  void (*copy)(const Stored*, int64_t, int64_t, T*);
-  void (*add)(const Row<T>&, int64_t);
-};
-
-#define FERRULE_FUNCTIONS(bytes, target)                                            \
-  template <class T, class Stored>                                                  \
-  target void Copy##bytes(const Stored* from, int64_t step, int64_t count, T* to) { \
-    CopyRow<T, Stored, bytes>(from, step, count, to);                               \
-  }                                                                                 \
-  template <class T>                                                                \
-  target void Add##bytes(const Row<T>& row, int64_t taps) {                         \
-    AddRow<T, bytes>(row, taps);                                                    \
-  }
-
-FERRULE_FUNCTIONS(16, )
-#if defined(__x86_64__)
-FERRULE_FUNCTIONS(32, __attribute__((target("avx2,fma"))))
-FERRULE_FUNCTIONS(64, __attribute__((target("avx512f,avx512vl,avx512dq,avx512bw,fma"))))
-#endif
-#undef FERRULE_FUNCTIONS
-
-// The longest vectors that the processor has and the channels fill.
-template <class T, class Stored>
-Functions<T, Stored> FunctionsFor(int64_t channels) {
-#if defined(__x86_64__)
-  const int64_t bytes = channels * static_cast<int64_t>(sizeof(T));
-  if (ChosenIsa() == Isa::kAvx512 && bytes >= 64) return {64, Copy64<T, Stored>, Add64<T>};
-  if (ChosenIsa() != Isa::kBaseline && bytes >= 32) return {32, Copy32<T, Stored>, Add32<T>};
-#endif
-  return {16, Copy16<T, Stored>, Add16<T>};
-}
 
 // Sums of more taps leave the nearest cache; such a result is an image rather than a kernel.
 constexpr int64_t kMostTaps = 512;
@@ -149,7 +25,7 @@ template <class T, class Stored = T>
 class DepthwiseGradient : public Prepared {
  public:
   explicit DepthwiseGradient(const ConvShape& shape)
-      : s_(shape), w_(s_.windows.back()), functions_(FunctionsFor<T, Stored>(s_.output_features)) {
+      : s_(shape), w_(s_.windows.back()), functions_(ChannelFunctionsFor<T, Stored>(s_.output_features)) {
     lanes_ = functions_.bytes / static_cast<int64_t>(sizeof(T));
     blocks_ = DivideUp(s_.output_features, lanes_);
     rows_ = s_.kernel_features;
@@ -225,7 +101,7 @@ class DepthwiseGradient : public Prepared {
       image /= s_.windows[d].kernel;
       y += position[d] * s_.windows[d].kernel_stride;
     }
-    functions_.copy(y + image * s_.kernel_input_stride, w_.kernel_stride, count, y_near);
+    functions_.load(y + image * s_.kernel_input_stride, w_.kernel_stride, count, y_near);
     const int64_t start = first * w_.kernel_dilation - w_.pad_low, length = Length(count);
     const int64_t begin = std::clamp<int64_t>(-start, 0, length);
     const int64_t end = std::clamp<int64_t>(w_.input - start, begin, length);
@@ -243,9 +119,9 @@ class DepthwiseGradient : public Prepared {
         offset += at * w.input_stride;
       }
       if (!inside) continue;
-      functions_.copy(x + offset, w_.input_stride, end - begin, x_near + begin * lanes_);
-      functions_.add({x_near, y_near, w_.kernel_dilation, w_.stride, count, sums + tap * w_.output * lanes_},
-                     w_.output);
+      functions_.load(x + offset, w_.input_stride, end - begin, x_near + begin * lanes_);
+      functions_.taps({x_near, y_near, w_.kernel_dilation, w_.stride, count, sums + tap * w_.output * lanes_},
+                      w_.output);
     }
   }
 
@@ -264,7 +140,7 @@ class DepthwiseGradient : public Prepared {
 
   const ConvShape s_;
   const ConvWindow w_;  // rows go along it
-  const Functions<T, Stored> functions_;
+  const ChannelFunctions<T, Stored> functions_;
   int64_t lanes_, blocks_, together_, sets_;  // channels of a vector, vectors, those that go together, sets of them
   int64_t rows_, parts_, stretch_;            // stretch_: positions that go along a row together
   int64_t outer_taps_ = 1, each_;             // each_: sums of a block

@@ -421,6 +421,8 @@ std::unique_ptr<Prepared> OneDnnConv(const ConvShape& s) {
     output *= static_cast<double>(w.output);
   }
   if (int8) return s.batch_groups == 1 && !dilated ? Make(*dnnl, s, Kind::kForward) : nullptr;  // it has no gradients
+  // Of one spatial dimension oneDNN has no such loop for a feature in each group.
+  if (dilated && rank == 1 && s.groups() > 1 && s.kernel_features == 1) return nullptr;
   if (dilated) return s.batch_groups == 1 ? Make(*dnnl, s, Kind::kBackwardData) : nullptr;
   if (s.feature_groups == 1 && (s.batch_groups > 1 || kernel > output)) {
     if (auto made = Make(*dnnl, s, Kind::kBackwardWeights)) return made;

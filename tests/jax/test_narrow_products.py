@@ -114,3 +114,23 @@ def test_narrow_floats(device: jax.Device, name: str, result: str) -> None:
         wanted = [(a.reshape(81, 24) @ b[0, 0]).astype(kind), np.einsum("nhwcij,ijco->nhwo", windows, b).astype(kind)]
     for got, want in zip(jax.jit(both)(x, k), wanted, strict=True):
         np.testing.assert_array_equal(np.asarray(got).astype(np.float64), want.astype(np.float64))
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_gradients_of_strided_depthwise_convolutions(device: jax.Device, rank: int) -> None:
+    """Sums that f32 has exactly are rounded once, also where oneDNN knows them for f32 only."""
+    random, image = np.random.default_rng(4), "DHW"[3 - rank :]
+    numbers, steps = ("N" + image + "C", image + "IO", "N" + image + "C"), (2,) * rank
+    x = (random.integers(-6, 7, (2, *(9,) * rank, 24)) / 4).astype(ml_dtypes.bfloat16)
+    k = (random.integers(-6, 7, (*(3,) * rank, 1, 24)) / 4).astype(ml_dtypes.bfloat16)
+
+    def gradients(x, k):
+        def convolved(x, k):
+            return jax.lax.conv_general_dilated(x, k, steps, "SAME", dimension_numbers=numbers, feature_group_count=24)
+
+        y, back = jax.vjp(convolved, x, k)
+        return back(jax.numpy.ones_like(y))
+
+    exact = gradients(x.astype(np.float32), k.astype(np.float32))
+    for got, want in zip(jax.jit(gradients)(x, k), exact, strict=True):
+        np.testing.assert_array_equal(np.asarray(got), np.asarray(want).astype(ml_dtypes.bfloat16))

@@ -34,7 +34,15 @@ def taken_as(op: Op, dtype: DType) -> DType:
     """The type in which an operand is multiplied. (The least value of f8E8M0FNU is a denormal of bf16, hence 0.)"""
     if dtype.is_float and dtype.bits == 8 and dtype != t.f8E8M0FNU:
         return t.f32 if op.name == "convolution" else t.bf16
-    return t.f32 if dtype == t.f16 else dtype
+    return t.f32 if dtype == t.f16 or (dtype == t.bf16 and _spread(op)) else dtype
+
+
+def _spread(op: Op) -> bool:
+    """The gradient of a depthwise convolution with strides: oneDNN knows it for f32 only."""
+    if op.name != "convolution" or op.attrs.get("feature_group_count", 1) == 1 or len(op.result.shape) < 4:
+        return False
+    features = op.operands[1].shape[op.attrs["dimension_numbers"].kernel_input_feature_dimension]
+    return features == 1 and any(d > 1 for d in op.attrs.get("lhs_dilation") or ())
 
 
 def sums(op: Op, operands: Sequence[Value]) -> Type:
