@@ -40,6 +40,11 @@ PRODUCTS = {
     "long": ("i,i->", (1 << 18,), (1 << 18,)),
     "dots": ("bi,bi->b", (5, 1100), (5, 1100)),
     "matrix, vector": ("ij,j->i", (70, 900), (900,)),
+    "many rows, vector": ("ij,j->i", (300, 37), (37,)),
+    "many rows, column": ("ij,jk->ik", (1000, 500), (500, 1)),
+    "row, many columns": ("ki,ji->kj", (1, 20), (700, 20)),
+    "many rows of two sums": ("aijb,jb->ai", (20, 30, 3, 5), (3, 5)),
+    "many rows turned around": ("ajib,bj->ai", (20, 3, 30, 5), (5, 3)),
     "turned matrix, vector": ("ji,j->i", (900, 70), (900,)),
     "vector, matrix": ("i,ij->j", (900,), (900, 70)),
     "rows, columns": ("ik,kj->ij", (2, 4500), (4500, 2)),
@@ -174,3 +179,13 @@ def test_an_array_around_what_is_summed_is_not_transposed(text):
     arrays = jax.device_put([np.zeros(shape, np.float32) for shape in shapes], jax.devices("ferrule")[0])
     program = jax.jit(lambda x, y: jnp.einsum(text, x, y)).lower(*arrays).compile()
     assert program.memory_analysis().temp_size_in_bytes < arrays[1].nbytes // 2
+
+
+@pytest.mark.parametrize("text", ["ij,j->i", "ij,jk->ik", "jk,ij->ki"])
+def test_many_short_rows_are_sums_of_their_own(text):
+    """No library call: dot products one after the other take four times as long."""
+    shapes = {"ij": (4096, 48), "j": (48,), "jk": (48, 1)}
+    arrays = [np.zeros(shapes[side], np.float32) for side in text.split("->")[0].split(",")]
+    arrays = jax.device_put(arrays, jax.devices("ferrule")[0])
+    program = jax.jit(lambda x, y: jnp.einsum(text, x, y)).lower(*arrays).compile()
+    assert "gemm" not in program.as_text()

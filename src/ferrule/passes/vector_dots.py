@@ -31,6 +31,8 @@ STORED = {"i8": ("f32", "bf16", "f16"), "ui8": ("f32", "bf16", "f16"), "bf16": (
 # Results of one product, and terms of one sum, by measurements: of any type where the sums are LONG enough for several
 # threads or the operands lie crosswise, of packed ones, and of others.
 FEW, TINY, LONG, CROSSWISE, DEEP = 16, 4, 1 << 17, 4096, 1024
+# A vector and a matrix of so many contiguous rows of so few terms: each row is a sum of its own.
+ROWS, SHORT = 256, 512
 # Of a matrix that is computed: elements from which it matters, and operations for each of them up to which computing is
 # cheaper than reading.
 LARGE, SIMPLE = 1 << 14, 12.0
@@ -48,6 +50,8 @@ def vector_dot(out: Block, op: Op, operands: list[Value]) -> Value | None:
     kind = _sum_type(op.result.dtype, lhs.dtype)
     if kind is None or lhs.dtype != rhs.dtype or 0 in (*lhs.shape, *rhs.shape):
         return None
+    if (rows_sums := _sums_of_rows(out, op, lhs, rhs, dims)) is not None:
+        return rows_sums
     made = _made_for_it(out, lhs, rhs, dims)  # its number
     if made is None and not _gains(lhs, rhs, dims) and not _lies_between(lhs, rhs, dims):
         return None
@@ -80,19 +84,49 @@ def vector_dot(out: Block, op: Op, operands: list[Value]) -> Value | None:
     ]
     logical = kind.kind == "bool"
     terms = out.add("and" if logical else "multiply", sides, Tensor(tuple(shape), kind), {}, (), op.loc).result
-    zero = out.add("constant", [], Tensor((), kind), {"value": np.zeros((), kind.numpy)}, (), op.loc).result
-    body = Block([Tensor((), kind)] * 2)
-    body.results = [body.add("or" if logical else "add", body.args, Tensor((), kind)).result]
     kept = [i for i in order if i not in depth]
-    type, summed = (
-        Tensor(tuple(sizes[i] for i in kept), kind),
-        tuple(order.index(i) for i in sorted(depth, key=order.index)),
-    )
-    total = out.add("reduce", [terms, zero], type, {"dimensions": summed}, [body], op.loc).result
+    total = _add_up(out, op, terms, tuple(order.index(i) for i in sorted(depth, key=order.index)))
     if kept != sorted(kept):
         back = {"permutation": tuple(kept.index(i) for i in range(results))}
         total = out.add("transpose", [total], Tensor(op.result.shape, kind), back, (), op.loc).result
     return total if kind == op.result.dtype else out.add("convert", [total], op.result.type, {}, (), op.loc).result
+
+
+def _add_up(out: Block, op: Op, terms: Value, dimensions: tuple[int, ...]) -> Value:
+    """The sums (of flags, whether there is one) of an op's terms over these dimensions."""
+    kind, logical = terms.dtype, terms.dtype.kind == "bool"
+    zero = out.add("constant", [], Tensor((), kind), {"value": np.zeros((), kind.numpy)}, (), op.loc).result
+    body = Block([Tensor((), kind)] * 2)
+    body.results = [body.add("or" if logical else "add", body.args, Tensor((), kind)).result]
+    type = Tensor(tuple(n for d, n in enumerate(terms.shape) if d not in dimensions), kind)
+    return out.add("reduce", [terms, zero], type, {"dimensions": dimensions}, [body], op.loc).result
+
+
+def _sums_of_rows(out: Block, op: Op, lhs: Value, rhs: Value, dims: DotDims) -> Value | None:
+    """A vector times a matrix with many short rows, which lie one after the other: the library forms one dot product
+    after the other, or packs the rows, where vectors over sixteen rows at once take a quarter of the time."""
+    if dims.lhs_batching_dimensions or lhs.dtype != op.result.dtype or lhs.dtype.name not in ("f32", "f64"):
+        return None
+    for side, value in enumerate((lhs, rhs)):
+        vector, about = (rhs, lhs)[side], _bound(dims, side)[1]
+        k = prod(value.shape[d] for d in about)
+        rows = tensor(value).size // k
+        if rows < ROWS or k > SHORT or tensor(vector).size != k:
+            continue
+        lying, places = _as_it_lies(value, {d: d for d in range(len(value.shape))})
+        at = {number: d for d, number in places.items()}
+        free = [d for d in range(len(value.shape)) if d not in about]
+        order = [at[d] for d in (*free, *about)]
+        across = _bound(dims, 1 - side)[1]
+        if order != sorted(order) or list(across) != sorted(across):
+            continue
+        matrix = out.add("reshape", [lying], Tensor((rows, k), value.dtype), {}, (), op.loc).result
+        line = out.add("reshape", [vector], Tensor((k,), value.dtype), {}, (), op.loc).result
+        spread = {"broadcast_dimensions": (1,)}
+        line = out.add("broadcast_in_dim", [line], matrix.type, spread, (), op.loc).result
+        total = _add_up(out, op, out.add("multiply", [matrix, line], matrix.type, {}, (), op.loc).result, (1,))
+        return out.add("reshape", [total], op.result.type, {}, (), op.loc).result
+    return None
 
 
 def _as_it_lies(value: Value, places: dict[int, int]) -> tuple[Value, dict[int, int]]:
