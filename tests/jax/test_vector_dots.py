@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 import jax
+from ferrule.pipeline import compile_program
+from ferrule.program import Call
 from jax import lax
 
 TYPES = "bool int8 uint8 int16 uint16 int32 uint32 int64 bfloat16 float16 float32 float64 complex64 complex128".split()
@@ -186,6 +188,6 @@ def test_many_short_rows_are_sums_of_their_own(text):
     """No library call: dot products one after the other take four times as long."""
     shapes = {"ij": (4096, 48), "j": (48,), "jk": (48, 1)}
     arrays = [np.zeros(shapes[side], np.float32) for side in text.split("->")[0].split(",")]
-    arrays = jax.device_put(arrays, jax.devices("ferrule")[0])
-    program = jax.jit(lambda x, y: jnp.einsum(text, x, y)).lower(*arrays).compile()
-    assert "gemm" not in program.as_text()
+    text = str(jax.jit(lambda x, y: jnp.einsum(text, x, y)).lower(*arrays).compiler_ir("stablehlo"))
+    program = compile_program(text.encode())
+    assert not any(isinstance(step, Call) for block in program.blocks for step in block)
