@@ -80,6 +80,19 @@ def transposed_weights(args):
     return x, np.ascontiguousarray(w[::-1, ::-1].transpose(2, 3, 0, 1))
 
 
+def causal(x, w):
+    """Each channel's last positions, as in front of a state-space model."""
+    numbers = ("NWC", "WIO", "NWC")
+    return jax.lax.conv_general_dilated(
+        x, w, (1,), [(w.shape[0] - 1, 0)], dimension_numbers=numbers, feature_group_count=x.shape[-1]
+    )
+
+
+def causal_torch(x, w):
+    x = torch.nn.functional.pad(x.transpose(1, 2), (w.shape[-1] - 1, 0))
+    return torch.conv1d(x, w, groups=w.shape[0]).transpose(1, 2)
+
+
 def cases() -> list[Case]:
     found = [
         Case(
@@ -105,6 +118,7 @@ def cases() -> list[Case]:
         shape("depthwise 3×3, 112² × 96", (1, 112, 112, 96), (3, 3, 1, 96), groups=96),
         shape("depthwise 3×3, 14² × 576", (1, 14, 14, 576), (3, 3, 1, 576), groups=576),
         shape("depthwise 5×5/2, 56² × 144", (1, 56, 56, 144), (5, 5, 1, 144), 2, groups=144),
+        shape("1×1, 256² × 32 to 1", (1, 256, 256, 32), (1, 1, 32, 1)),
         shape("grouped 3×3, 32 groups, 28² × 256", (1, 28, 28, 256), (3, 3, 8, 256), groups=32),
         shape("1-D, width 9, 4 × 16000 × 32", (4, 16000, 32), (9, 32, 32)),
         shape("3-D 3×3×3, 16 × 56² × 16", (1, 16, 56, 56, 16), (3, 3, 3, 16, 32)),
@@ -147,6 +161,48 @@ def cases() -> list[Case]:
             torch_results=lambda found: (found[0], found[1].permute(2, 3, 1, 0)),
             flops=4.0 * count * 9 * 128,
             bytes=4.0 * (3 * count + 2 * 9 * 128 * 128),
+        )
+    )
+    count = 4 * 1024 * 256
+    both = lambda f: jax.grad(lambda x, w, g: (f(x, w) * g).sum(), (0, 1))  # noqa: E731
+    found.append(
+        Case(
+            "causal depthwise, 4 taps, 4 × 1024 × 256",
+            causal,
+            lambda: (normal(4, 1024, 256), normal(4, 1, 256, seed=1)),
+            torch=causal_torch,
+            torch_arguments=weights_first,
+            flops=8.0 * count,
+            bytes=8.0 * count,
+        )
+    )
+    found.append(
+        Case(
+            "causal depthwise, 4 taps, 4 × 1024 × 256, both gradients",
+            both(causal),
+            lambda: (normal(4, 1024, 256), normal(4, 1, 256, seed=1), normal(4, 1024, 256, seed=2)),
+            torch=Gradient(lambda x, w, g: (causal_torch(x, w) * g).sum(), 2),
+            torch_arguments=weights_first,
+            torch_results=lambda found: (found[0], found[1].permute(2, 1, 0)),
+            flops=16.0 * count,
+            bytes=12.0 * count,
+        )
+    )
+    count = 8 * 28 * 28 * 192
+    found.append(
+        Case(
+            "depthwise 7×7, 8 × 28² × 192, both gradients",
+            both(partial(convolve, groups=192)),
+            lambda: (
+                normal(8, 28, 28, 192),
+                normal(7, 7, 1, 192, seed=1, scale=0.1),
+                normal(8, 28, 28, 192, seed=2),
+            ),
+            torch=Gradient(lambda x, w, g: (convolve_torch(x, w, groups=192) * g).sum(), 2),
+            torch_arguments=weights_first,
+            torch_results=lambda found: (found[0], found[1].permute(2, 3, 1, 0)),
+            flops=4.0 * count * 49,
+            bytes=12.0 * count,
         )
     )
     return found

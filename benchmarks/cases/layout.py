@@ -75,6 +75,13 @@ def cases() -> list[Case]:
             bytes=8 * 8 * 112 * 112 * 64,
         ),
         Case(
+            "NHWC to NCHW, 4 × 56 × 56 × 256",
+            lambda x: x.transpose(0, 3, 1, 2),
+            lambda: (normal(4, 56, 56, 256),),
+            torch=lambda x: x.permute(0, 3, 1, 2).contiguous(),
+            bytes=8 * 4 * 56 * 56 * 256,
+        ),
+        Case(
             "NCHW to NHWC, 16 × 3 × 224 × 224",
             lambda x: x.transpose(0, 2, 3, 1),
             lambda: (normal(16, 3, 224, 224),),

@@ -148,6 +148,16 @@ def cases() -> list[Case]:
         )
     found.append(
         Case(
+            "65536 × 32 × 1 f32",
+            product,
+            lambda: (normal(65536, 32), normal(32, 1, seed=1)),
+            torch=product,
+            flops=2 * 65536 * 32,
+            bytes=4 * 65536 * 33,
+        )
+    )
+    found.append(
+        Case(
             "x @ yᵀ, 1024³ f32",
             lambda x, y: x @ y.T,
             lambda: (normal(1024, 1024), normal(1024, 1024, seed=1)),

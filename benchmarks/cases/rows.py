@@ -43,6 +43,13 @@ def cross_entropy_torch(x, labels):
     return torch.nn.functional.cross_entropy(x, labels.long())
 
 
+def group_norm(x, scale, bias, groups=32):
+    """Channels are the second dimension."""
+    y = x.reshape(x.shape[0], groups, -1)
+    y = (y - y.mean(-1, keepdims=True)) * jax.lax.rsqrt(y.var(-1, keepdims=True) + 1e-5)
+    return y.reshape(x.shape) * scale[:, None, None] + bias[:, None, None]
+
+
 def cases() -> list[Case]:
     def rows():
         return (normal(ROWS, WIDTH),)
@@ -113,5 +120,17 @@ def cases() -> list[Case]:
             lambda: (*norms()[:2], normal(ROWS, WIDTH, seed=3)),
             torch=Gradient(lambda x, s, w: (rms_norm_torch(x, s) * w).sum(), 2),
             bytes=3 * ONCE,
+        ),
+        Case(
+            "group norm, gradient, 16 × 256 × 14², 32 groups",
+            jax.grad(lambda x, s, b, w: (group_norm(x, s, b) * w).sum(), (0, 1, 2)),
+            lambda: (
+                normal(16, 256, 14, 14),
+                normal(256, seed=1),
+                normal(256, seed=2),
+                normal(16, 256, 14, 14, seed=3),
+            ),
+            torch=Gradient(lambda x, s, b, w: (torch.nn.functional.group_norm(x, 32, s, b) * w).sum(), 3),
+            bytes=12 * 16 * 256 * 14 * 14,
         ),
     ]

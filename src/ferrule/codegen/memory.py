@@ -121,7 +121,7 @@ def _every(ix: Indexer, pointer: V, type: str, offset: Index, align: int, mask: 
     starts = [min(number * width, span - width) for number in range(abs(step))]
     places = [lane * abs(step) for lane in range(width)][:: 1 if step > 0 else -1]
 
-    def part(first: int) -> V:
+    def read(first: int) -> V:
         address = b.offset(start, type, V("i64", str(first)))
         if mask is None:
             return b.load(vector(type, width), address, align)
@@ -130,7 +130,7 @@ def _every(ix: Indexer, pointer: V, type: str, offset: Index, align: int, mask: 
         flags = shuffle(b, mask, off, [lanes.get(at, width) for at in range(width)])
         return _masked_load(b, vector(type, width), address, align, flags)
 
-    parts = [part(first) for first in starts]
+    parts = [read(first) for first in starts]
     holder = [len(starts) - 1 if place >= starts[-1] else place // width for place in places]
     whole = parts[0]
     for number, part in enumerate(parts[1:], 1):

@@ -24,6 +24,7 @@ from ferrule.passes.match_device import PRODUCTS, device_rule
 from ferrule.passes.match_mkl import mkl_rule
 from ferrule.passes.narrow_products import BYTES, from_bytes, sums, taken_as
 from ferrule.passes.parallel_scan import parallel_running_total
+from ferrule.passes.pointwise import few_features
 from ferrule.passes.qr import qr
 from ferrule.passes.ragged import ragged_dot
 from ferrule.passes.slices import cut
@@ -60,6 +61,10 @@ def match(block: Block, machine: Machine | None = None) -> Block:
                 return device_rule(out, op, operands, machine)
         if op.name == "reduce_window" and machine is not None:
             return parallel_running_total(out, op, operands, machine)
+        if op.name == "convolution" and machine is not None and not machine.grouped:
+            if (few := few_features(out, op, operands)) is not None:
+                (found,) = rule(out, few, few.operands) or ()
+                return [out.add("reshape", [found], op.result.type, {}, (), op.loc).result]
         if op.name in ("dot", "dot_general") and machine is not None:
             if (product := small_dot(out, op, operands, machine)) is not None:
                 return [product]
