@@ -5,10 +5,11 @@ from __future__ import annotations
 import ctypes
 import mmap
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from fused import Graph, Linked, case, check, evaluate, sample
+from fused import Graph, Linked, case, check, evaluate, monoid, sample
 
 from ferrule.codegen.kernel import emit_kernel
 from ferrule.ir import Tensor, Value
@@ -104,3 +105,34 @@ def test_nothing_beside_the_array_is_read(dtype: str, step: int, flip: bool) -> 
         for page in (0, 2):
             protect(ctypes.c_void_p(start + page * mmap.PAGESIZE), mmap.PAGESIZE, mmap.PROT_READ | mmap.PROT_WRITE)
     np.testing.assert_array_equal(got, want)
+
+
+def pooled(g: Graph, x: Value, window: int, step: int, low: int) -> Value:
+    """The largest of overlapping windows of a row, which begin before it and end behind it."""
+    start = g.const(-1e9 if x.dtype.is_float else -100, x.dtype.name)
+    about = {"window_dimensions": (1, window), "window_strides": (1, step), "padding": ((0, 0), (low, window - 1))}
+    return g("reduce_window", x, start, regions=[monoid("maximum", x.dtype.name)], **about)
+
+
+@pytest.mark.parametrize("size", [64, 32])
+@pytest.mark.parametrize("dtype", ["f32", "f64", "i32", "i8", "bf16"])
+def test_windows_at_the_ends(dtype: str, size: int) -> None:
+    """Elements under a mask, whose neighbours in between lie beside the array."""
+    if size > host().vector_bytes:
+        pytest.skip(f"this processor has no vectors of {size} bytes")
+    made = [
+        case(
+            f"{window} by {step} from {low} of {length}",
+            [((3, length), dtype)],
+            lambda g, x, w=window, s=step, p=low: pooled(g, x, w, s, p),
+        )
+        for window, step in ((3, 2), (5, 3), (2, 4))
+        for low in (0, 1)
+        for length in (20, 57, 130)
+    ]
+    check(made, replace(host(), vector_bytes=size))
+
+
+def test_windows_are_not_gathered() -> None:
+    g = Graph(Tensor((64, 112), DTYPES["f32"]))
+    assert "gather" not in emit_kernel(g.done(pooled(g, g.args[0], 3, 2, 1)), "k", host()).text
