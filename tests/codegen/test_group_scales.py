@@ -59,3 +59,12 @@ def test_no_vector_is_divided(label: str) -> None:
     text = emit_kernel(g.done(BUILDS[label](g, *g.args)), "k", host()).text
     assert "udiv <" not in text
     assert "fmul <" in text
+
+
+def test_sums_of_nothing() -> None:
+    """Rows of elements, of which there are none."""
+    made = [
+        case(f"{shape} {dims}", [(shape, "f32")], lambda g, x, d=dims: g("negate", total(g, x, d)))
+        for shape, dims in (((0, 5, 16), (0, 2)), ((3, 0, 40), (1, 2)), ((0, 2, 9, 7), (0, 2, 3)))
+    ]
+    check(made)

@@ -266,6 +266,8 @@ class Fold:
         """
         found = [[prod(self.shape[d] for d in run)] for run in self.runs]
         (inner,) = found[-1]
+        if 0 in self.shape:
+            return found
         last = joined(self.op.operands[: self.count], self.shape, [self.runs[-1][0]])[-1]
         if LANES_FROM <= last < inner and inner % last == 0 and last % self.width(inner):
             found[-1] = [inner // last, last]
