@@ -99,39 +99,6 @@ template <class T, int kBytes, int kTaps>
   }
 }
 
-template <class T, int kBytes>
-[[gnu::always_inline]] inline void AddToTaps(const Row<T>& row, int64_t taps) {
-  constexpr int64_t kLanes = kBytes / sizeof(T);
-  Row<T> r = row;
-  for (; taps > 0; taps -= 8, r.x += 8 * r.tap_step * kLanes, r.sums += 8 * kLanes) {
-    switch (std::min<int64_t>(taps, 8)) {
-      case 1:
-        AddTaps<T, kBytes, 1>(r);
-        break;
-      case 2:
-        AddTaps<T, kBytes, 2>(r);
-        break;
-      case 3:
-        AddTaps<T, kBytes, 3>(r);
-        break;
-      case 4:
-        AddTaps<T, kBytes, 4>(r);
-        break;
-      case 5:
-        AddTaps<T, kBytes, 5>(r);
-        break;
-      case 6:
-        AddTaps<T, kBytes, 6>(r);
-        break;
-      case 7:
-        AddTaps<T, kBytes, 7>(r);
-        break;
-      default:
-        AddTaps<T, kBytes, 8>(r);
-    }
-  }
-}
-
 // Images: sums[i] += sum over taps t of x[i * x_step + t * tap_step] * y[t], for every i < count.
 template <class T, int kBytes, int kTaps>
 [[gnu::always_inline]] inline void AddPositions(const Row<T>& r) {
@@ -150,38 +117,50 @@ template <class T, int kBytes, int kTaps>
   }
 }
 
-template <class T, int kBytes>
-[[gnu::always_inline]] inline void AddToPositions(const Row<T>& row, int64_t taps) {
+template <class T, int kBytes, bool kGradient, int kTaps>
+[[gnu::always_inline]] inline void AddSome(const Row<T>& r) {
+  if constexpr (kGradient) AddTaps<T, kBytes, kTaps>(r);
+  if constexpr (!kGradient) AddPositions<T, kBytes, kTaps>(r);
+}
+
+// As many taps at once as there are registers for.
+template <class T, int kBytes, bool kGradient>
+[[gnu::always_inline]] inline void AddAll(const Row<T>& row, int64_t taps) {
   constexpr int64_t kLanes = kBytes / sizeof(T);
   Row<T> r = row;
-  for (; taps > 0; taps -= 8, r.x += 8 * r.tap_step * kLanes, r.y += 8 * kLanes) {
+  for (; taps > 0; taps -= 8) {
     switch (std::min<int64_t>(taps, 8)) {
       case 1:
-        AddPositions<T, kBytes, 1>(r);
+        AddSome<T, kBytes, kGradient, 1>(r);
         break;
       case 2:
-        AddPositions<T, kBytes, 2>(r);
+        AddSome<T, kBytes, kGradient, 2>(r);
         break;
       case 3:
-        AddPositions<T, kBytes, 3>(r);
+        AddSome<T, kBytes, kGradient, 3>(r);
         break;
       case 4:
-        AddPositions<T, kBytes, 4>(r);
+        AddSome<T, kBytes, kGradient, 4>(r);
         break;
       case 5:
-        AddPositions<T, kBytes, 5>(r);
+        AddSome<T, kBytes, kGradient, 5>(r);
         break;
       case 6:
-        AddPositions<T, kBytes, 6>(r);
+        AddSome<T, kBytes, kGradient, 6>(r);
         break;
       case 7:
-        AddPositions<T, kBytes, 7>(r);
+        AddSome<T, kBytes, kGradient, 7>(r);
         break;
       default:
-        AddPositions<T, kBytes, 8>(r);
+        AddSome<T, kBytes, kGradient, 8>(r);
     }
+    r.x += 8 * r.tap_step * kLanes;
+    if constexpr (kGradient) r.sums += 8 * kLanes;
+    if constexpr (!kGradient) r.y += 8 * kLanes;
   }
 }
+
+inline int64_t DivideUp(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 template <class T, class Stored>
 struct ChannelFunctions {
@@ -202,11 +181,11 @@ struct ChannelFunctions {
   }                                                                                                 \
   template <class T>                                                                                \
   target void Taps##bytes(const Row<T>& row, int64_t taps) {                                        \
-    AddToTaps<T, bytes>(row, taps);                                                                 \
+    AddAll<T, bytes, true>(row, taps);                                                              \
   }                                                                                                 \
   template <class T>                                                                                \
   target void Positions##bytes(const Row<T>& row, int64_t taps) {                                   \
-    AddToPositions<T, bytes>(row, taps);                                                            \
+    AddAll<T, bytes, false>(row, taps);                                                             \
   }
 
 FERRULE_FUNCTIONS(16, )

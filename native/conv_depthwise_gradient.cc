@@ -19,8 +19,6 @@ namespace {
 // Sums of more taps leave the nearest cache; such a result is an image rather than a kernel.
 constexpr int64_t kMostTaps = 512;
 
-int64_t DivideUp(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
 template <class T, class Stored = T>
 class DepthwiseGradient : public Prepared {
  public:

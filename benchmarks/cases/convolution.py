@@ -80,6 +80,10 @@ def transposed_weights(args):
     return x, np.ascontiguousarray(w[::-1, ::-1].transpose(2, 3, 0, 1))
 
 
+def gradients(f):
+    return jax.grad(lambda x, w, g: (f(x, w) * g).sum(), (0, 1))
+
+
 def causal(x, w):
     """Each channel's last positions, as in front of a state-space model."""
     numbers = ("NWC", "WIO", "NWC")
@@ -150,7 +154,7 @@ def cases() -> list[Case]:
     found.append(
         Case(
             "3×3, batch 8, 28² × 128, both gradients",
-            jax.grad(lambda x, w, g: (convolve(x, w) * g).sum(), (0, 1)),
+            gradients(convolve),
             lambda: (
                 normal(8, 28, 28, 128),
                 normal(3, 3, 128, 128, seed=1, scale=0.03),
@@ -164,7 +168,6 @@ def cases() -> list[Case]:
         )
     )
     count = 4 * 1024 * 256
-    both = lambda f: jax.grad(lambda x, w, g: (f(x, w) * g).sum(), (0, 1))  # noqa: E731
     found.append(
         Case(
             "causal depthwise, 4 taps, 4 × 1024 × 256",
@@ -179,7 +182,7 @@ def cases() -> list[Case]:
     found.append(
         Case(
             "causal depthwise, 4 taps, 4 × 1024 × 256, both gradients",
-            both(causal),
+            gradients(causal),
             lambda: (normal(4, 1024, 256), normal(4, 1, 256, seed=1), normal(4, 1024, 256, seed=2)),
             torch=Gradient(lambda x, w, g: (causal_torch(x, w) * g).sum(), 2),
             torch_arguments=weights_first,
@@ -192,7 +195,7 @@ def cases() -> list[Case]:
     found.append(
         Case(
             "depthwise 7×7, 8 × 28² × 192, both gradients",
-            both(partial(convolve, groups=192)),
+            gradients(partial(convolve, groups=192)),
             lambda: (
                 normal(8, 28, 28, 192),
                 normal(7, 7, 1, 192, seed=1, scale=0.1),

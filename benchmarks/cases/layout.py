@@ -67,19 +67,15 @@ def cases() -> list[Case]:
             torch=lambda x: x.transpose(1, 2).contiguous(),
             bytes=8 * 8 * 512 * 12 * 64,
         ),
-        Case(
-            "NHWC to NCHW, 8 × 112 × 112 × 64",
-            lambda x: x.transpose(0, 3, 1, 2),
-            lambda: (normal(8, 112, 112, 64),),
-            torch=lambda x: x.permute(0, 3, 1, 2).contiguous(),
-            bytes=8 * 8 * 112 * 112 * 64,
-        ),
-        Case(
-            "NHWC to NCHW, 4 × 56 × 56 × 256",
-            lambda x: x.transpose(0, 3, 1, 2),
-            lambda: (normal(4, 56, 56, 256),),
-            torch=lambda x: x.permute(0, 3, 1, 2).contiguous(),
-            bytes=8 * 4 * 56 * 56 * 256,
+        *(
+            Case(
+                f"NHWC to NCHW, {' × '.join(map(str, shape))}",
+                lambda x: x.transpose(0, 3, 1, 2),
+                lambda shape=shape: (normal(*shape),),
+                torch=lambda x: x.permute(0, 3, 1, 2).contiguous(),
+                bytes=8 * int(np.prod(shape)),
+            )
+            for shape in ((8, 112, 112, 64), (4, 56, 56, 256))
         ),
         Case(
             "NCHW to NHWC, 16 × 3 × 224 × 224",

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
-from one_call import call
+from one_call import call, elsewhere
 from test_calls import bf16, close, conv_reference, random
 
-HERE = Path(__file__).parent
 # (image and gradient in N…C, taps, attributes): stretches, more taps than registers, borders wider than the image,
 # channels that do not fill a last vector.
 SHAPES = [
@@ -26,6 +20,8 @@ SHAPES = [
     ((1, 5, 6, 7, 33), (1, 5, 6, 7, 33), (3, 1, 4), {"padding": (1, 1, 0, 0, 2, 1)}),
     ((4, 4, 160), (4, 4, 160), (4,), {"padding": (3, 0)}),
 ]
+
+TYPES = ["f", "d", bf16]
 
 
 def attributes(image: tuple, more: dict) -> dict:
@@ -53,7 +49,7 @@ def gradient(image: tuple, from_above: tuple, taps: tuple, more: dict, dtype: st
     return got
 
 
-@pytest.mark.parametrize("dtype", ["f", "d", bf16])
+@pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("number", range(len(SHAPES)))
 def test_shapes(number: int, dtype: str) -> None:
     gradient(*SHAPES[number], dtype)
@@ -62,29 +58,18 @@ def test_shapes(number: int, dtype: str) -> None:
 @pytest.mark.parametrize("isa", ["avx2", "baseline"])
 def test_lesser_processors(isa: str) -> None:
     code = """
-import sys
-sys.path.insert(0, sys.argv[1])
-from test_calls import bf16
-from test_conv_depthwise_gradient import SHAPES, gradient
+from test_conv_depthwise_gradient import SHAPES, TYPES, gradient
 for shape in SHAPES:
-    for dtype in "f", "d", bf16:
+    for dtype in TYPES:
         gradient(*shape, dtype)
 """
-    environment = {**os.environ, "FERRULE_ISA": isa}
-    subprocess.run([sys.executable, "-c", code, str(HERE)], check=True, env=environment)
+    elsewhere(code, FERRULE_ISA=isa)
 
 
 def test_bits_do_not_depend_on_threads() -> None:
     code = """
-import sys
-sys.path.insert(0, sys.argv[1])
-from test_conv_depthwise_gradient import SHAPES, gradient
 import hashlib
+from test_conv_depthwise_gradient import SHAPES, gradient
 print(hashlib.sha256(b"".join(gradient(*shape, "f").tobytes() for shape in SHAPES)).hexdigest())
 """
-    found = set()
-    for threads in ("1", "3"):
-        environment = {**os.environ, "FERRULE_NUM_THREADS": threads}
-        command = [sys.executable, "-c", code, str(HERE)]
-        found.add(subprocess.run(command, check=True, env=environment, capture_output=True, text=True).stdout)
-    assert len(found) == 1
+    assert len({elsewhere(code, FERRULE_NUM_THREADS=threads) for threads in ("1", "3")}) == 1

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
-from one_call import call
+from one_call import call, elsewhere
 from test_calls import bf16, close, conv_reference, random, standard_conv
 
 # (image in N…C, taps, attributes): stretches, more taps than registers, borders wider than the image, channels that do
@@ -26,6 +21,8 @@ SHAPES = [
     ((1, 5, 6, 7, 33), (3, 1, 4), {"padding": (1, 1, 0, 0, 2, 1)}),
 ]
 
+TYPES = ["f", "d", bf16]
+
 
 def convolved(image: tuple, taps: tuple, more: dict, dtype: str) -> None:
     rank, channels = len(taps), image[-1]
@@ -35,7 +32,7 @@ def convolved(image: tuple, taps: tuple, more: dict, dtype: str) -> None:
     close(call("conv", [x, kernel], [(want.shape, dtype)], at)[0], want, dtype, max(400, kernel.size // channels))
 
 
-@pytest.mark.parametrize("dtype", ["f", "d", bf16])
+@pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("number", range(len(SHAPES)))
 def test_shapes(number: int, dtype: str) -> None:
     convolved(*SHAPES[number], dtype)
@@ -44,16 +41,12 @@ def test_shapes(number: int, dtype: str) -> None:
 @pytest.mark.parametrize("isa", ["avx2", "baseline"])
 def test_lesser_processors(isa: str) -> None:
     code = """
-import sys
-sys.path.insert(0, sys.argv[1])
-from test_calls import bf16
-from test_conv_depthwise_rows import SHAPES, convolved
+from test_conv_depthwise_rows import SHAPES, TYPES, convolved
 for shape in SHAPES:
-    for dtype in "f", "d", bf16:
+    for dtype in TYPES:
         convolved(*shape, dtype)
 """
-    environment = {**os.environ, "FERRULE_ISA": isa}
-    subprocess.run([sys.executable, "-c", code, str(Path(__file__).parent)], check=True, env=environment)
+    elsewhere(code, FERRULE_ISA=isa)
 
 
 @pytest.mark.parametrize("dtype", ["f", bf16])
