@@ -44,7 +44,7 @@ UNARY: dict[str, tuple[Reference, float, float | None]] = {
     "sqrt": (np.sqrt, 0.5, 0.5),
     "rsqrt": (lambda x: 1 / np.sqrt(x), 0.51, 0.51),
     "erf": (special.erf, 1.9, None),
-    "erfc": (special.erfc, 2.75, None),
+    "erfc": (special.erfc, 5.5, None),
     "erf_inv": (special.erfinv, 1, None),
     "lgamma": (lambda x: np.where(np.isneginf(x), np.inf, special.gammaln(x)), 0.51, None),
 }

@@ -30,16 +30,11 @@ _ERF = (
     *(0.12837916612625122, 0.6366195678710938, 0.10277630388736725, -0.019147822633385658, -0.00016950468125287443),
     *(0.0016756778350099921, -0.000637365214060992, 0.00011886226275237277, -9.388139005750418e-06),
 )
-# erf(x)/x as a polynomial of x², |x| ≤ ½; the first coefficient in two parts
-_ERF_NEAR = (
-    *(1.1283791648618584, -0.3761259787875844, 0.11282578414986566, -0.026739754864964865),
-    0.004679859789792183,
-)
-_ERF_NEAR_LOW = 5.8340252e-08
-# (x + 2) exp(x²) erfc(x) as a polynomial of 1/(x + 2) - 0.2, ½ ≤ x ≤ 10.3
-_ERFC = (
-    *(0.8950057479995934, 2.3215037868824897, 4.048493642857321, 3.2398204102202204, -3.455813994202459),
-    *(-9.410866437626524, 5.524911160191283, 25.638250374479792, -31.220448749570394),
+# exp(x²) erfc(x), 0 ≤ x ≤ 10.2, as a quotient of polynomials whose terms all are positive: nothing cancels
+_ERFC_TOP = (1.0, 1.2372958660125732, 0.730330765247345, 0.22856809198856354, 0.032641541212797165)
+_ERFC_BOTTOM = (
+    *(1.0, 2.365675449371338, 2.3997018337249756, 1.3229719400405884, 0.40515291690826416),
+    0.057854924350976944,
 )
 # erfinv(x)/x as a polynomial of w = -log(1 - x²) up to 5, and of √w above
 _ERF_INV = (
@@ -252,22 +247,14 @@ def erf(x: Num) -> Num:
 
 
 def erfc(x: Num) -> Num:
-    """1 - erf up to ½ and e^-x² times a polynomial beyond; below zero 2 less that of |x|."""
-    size = limit(abs(x), 0.0, 10.2)
+    """e^-x² times a quotient; below zero 2 less that of |x|."""
+    size = abs(x)
+    size = (size > 10.2).where(10.2, size)
     square = size * size
-    lost = size.fma(size, -square)
-    rest = square.fma(square.poly(_ERF_NEAR[1:]), _ERF_NEAR_LOW)
-    near = (-size).fma(rest, size.fma(-_ERF_NEAR[0], 1.0))
-    tail, n, whole = _exp_parts(-square, lost)
-    # The inverse and what its rounding and the sum's have lost: the polynomial's slope is twice its value.
-    sum = size + 2.0
-    inverse = 1.0 / sum
-    low = inverse * ((-inverse).fma(sum, 1.0) - inverse * (size - (sum - 2.0)))
-    p = (inverse - 0.2 + low).poly(_ERFC)
-    factor = inverse.fma(p, low * p)
-    far = x.b.dialect.scale(factor.fma(tail, factor), n, whole)
-    result = (size < 0.5).where(near, far)
-    return x.is_nan().where(x, (x < 0.0).where(2.0 - result, result))
+    tail, n, whole = _exp_parts(-square, size.fma(size, -square))
+    factor = size.poly(_ERFC_TOP) / size.poly(_ERFC_BOTTOM)
+    result = x.b.dialect.scale(factor.fma(tail, factor), n, whole)
+    return (x < 0.0).where(2.0 - result, result)
 
 
 def erf_inv(x: Num) -> Num:
