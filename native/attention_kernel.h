@@ -1,8 +1,7 @@
 // Attention's innermost loops beside the two products, written once with vector types and compiled for several
 // instruction sets as gemm_kernel.h is: nothing of the standard library may be instantiated here.
-#include <utility>
-
 #include "attention_tables.h"
+#include "lanes.h"
 #include "narrow_integers.h"
 
 namespace ferrule {
@@ -195,27 +194,6 @@ inline void TanhOf(float* x, int64_t count) {
   for (int64_t j = i; j < count; ++j) x[j] = tail[j - i];
 }
 
-// Vectors of several sums each, in segments of kLength partial sums: the halves of each segment are added, so that the
-// result has the sums of both in segments of half the length.
-template <int kLength, int... kIndex>
-inline Aligned Halve(Aligned a, Aligned b, std::integer_sequence<int, kIndex...>) {
-  constexpr int h = kLength / 2;
-  return __builtin_shufflevector(a, b, (kIndex / h * kLength + kIndex % h)...) +
-         __builtin_shufflevector(a, b, (kIndex / h * kLength + h + kIndex % h)...);
-}
-
-// Sums over the lanes of kCount vectors, the sum of vector i in lane i.
-template <int kCount>
-inline Aligned Sums(const Aligned* v) {
-  if constexpr (kCount == 1) {
-    return *v;
-  } else {
-    constexpr int kLength = 2 * kLanes / kCount;
-    return Halve<kLength>(Sums<kCount / 2>(v), Sums<kCount / 2>(v + kCount / 2),
-                          std::make_integer_sequence<int, kLanes>());
-  }
-}
-
 inline void Dots(const float* q, int64_t depth, const float* k, int64_t k_row, int64_t keys, float* out) {
   int64_t whole = depth - depth % kLanes, i = 0;
   for (; i + kLanes <= keys; i += kLanes) {
@@ -226,7 +204,7 @@ inline void Dots(const float* q, int64_t depth, const float* k, int64_t k_row, i
 #pragma GCC unroll 16
       for (int j = 0; j < kLanes; ++j) sums[j] += left * Load(from + j * k_row + d);
     }
-    Aligned result = Sums<kLanes>(sums);
+    Aligned result = Sums<kLanes, kLanes>(sums);
     for (int64_t d = whole; d < depth; ++d) {
       for (int j = 0; j < kLanes; ++j) result[j] += q[d] * from[j * k_row + d];
     }

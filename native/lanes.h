@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 
 namespace ferrule {
 namespace FERRULE_ISA {
@@ -43,6 +44,27 @@ inline typename Lanes<T>::Index Counted() {
   typename Lanes<T>::Index index{};
   for (int l = 0; l < Lanes<T>::kCount; ++l) index[l] = l;
   return index;
+}
+
+// Vectors of several sums each, in segments of kLength partial sums: the halves of each segment are added, so that the
+// result has the sums of both in segments of half the length.
+template <int kLength, class Vector, int... kIndex>
+inline Vector Halve(Vector a, Vector b, std::integer_sequence<int, kIndex...>) {
+  constexpr int h = kLength / 2;
+  return __builtin_shufflevector(a, b, (kIndex / h * kLength + kIndex % h)...) +
+         __builtin_shufflevector(a, b, (kIndex / h * kLength + h + kIndex % h)...);
+}
+
+// Sums over the lanes of kCount vectors, the sum of vector i in lane i.
+template <int kLanes, int kCount, class Vector>
+inline Vector Sums(const Vector* v) {
+  if constexpr (kCount == 1) {
+    return *v;
+  } else {
+    constexpr int kLength = 2 * kLanes / kCount;
+    return Halve<kLength>(Sums<kLanes, kCount / 2>(v), Sums<kLanes, kCount / 2>(v + kCount / 2),
+                          std::make_integer_sequence<int, kLanes>());
+  }
 }
 
 }  // namespace FERRULE_ISA

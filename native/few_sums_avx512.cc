@@ -1,0 +1,12 @@
+// The loops of sums with few outputs for x86-64 with AVX-512.
+#if defined(__x86_64__)
+#pragma GCC optimize("O3")
+#pragma GCC target("arch=x86-64-v4,prefer-vector-width=512")
+#define FERRULE_ISA avx512
+#define FERRULE_VECTOR_BYTES 64
+#include "few_sums_kernel.h"
+
+namespace ferrule {
+const FewKernels kAvx512Few = avx512::Few();
+}  // namespace ferrule
+#endif
