@@ -66,8 +66,7 @@ class FewOutputs : public Prepared {
     std::vector<T> run(static_cast<size_t>(depth_));
     for (int64_t i = 0; i < outer_taps_.count() * runs_ * s_.output_features; ++i, to += row_) {
       const int64_t output = i % s_.output_features, first = i / s_.output_features % runs_ * taps_at_once_;
-      const int64_t from =
-          outer_taps_.KernelOffset(i / s_.output_features / runs_) + output * s_.kernel_output_stride;
+      const int64_t from = outer_taps_.KernelOffset(i / s_.output_features / runs_) + output * s_.kernel_output_stride;
       for (int64_t t = 0; t < taps_at_once_; ++t) {
         const int64_t turned = w_.reversed ? w_.kernel - 1 - first - t : first + t;
         LoadElements(s_.kernel_type, kernel + from + turned * w_.kernel_stride, s_.kernel_input_stride,
@@ -111,8 +110,8 @@ class FewOutputs : public Prepared {
           run_weights[count] = weights + (tap * runs_ + run) * s_.output_features * row_;
         }
       }
-      functions_.outputs[s_.output_features - 1]({runs, run_weights, count, depth_, w_.stride * features,
-                                                  to + from * s_.output_features, until - from});
+      functions_.outputs[s_.output_features - 1](
+          {runs, run_weights, count, depth_, w_.stride * features, to + from * s_.output_features, until - from});
     };
     sum(first, begin, true);
     sum(begin, end, false);

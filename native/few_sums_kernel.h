@@ -6,6 +6,8 @@
 namespace ferrule {
 namespace FERRULE_ISA {
 
+constexpr int64_t kLongFew = 256;
+
 // A vector of products for each of POSITIONS x OUTPUTS sums stays in a register; their lanes are added at the end.
 template <class T, int OUTPUTS, int POSITIONS>
 inline void FewGroup(const FewSums<T>& s, int64_t first) {
@@ -17,8 +19,7 @@ inline void FewGroup(const FewSums<T>& s, int64_t first) {
   for (int i = 0; i < kVectors * kLanes; ++i) sum[i] = Vector{};
   const int64_t rest = s.depth % kLanes, whole = s.depth - rest, row = rest > 0 ? whole + kLanes : whole;
   // What is left over is read with elements before it, which count as zeros, not with what may be behind the array.
-  const Index left =
-      Counted<T>() >= static_cast<typename Lanes<T>::Integer>(kLanes - rest) ? ~Index{} : Index{};
+  const Index left = Counted<T>() >= static_cast<typename Lanes<T>::Integer>(kLanes - rest) ? ~Index{} : Index{};
   for (int64_t r = 0; r < s.count; ++r) {
     const T *x = s.runs[r] + first * s.step, *weights = s.weights[r];
     for (int64_t i = 0; i < whole; i += kLanes) {
@@ -59,16 +60,25 @@ inline void FewGroup(const FewSums<T>& s, int64_t first) {
   }
 }
 
+template <class T, int OUTPUTS, int POSITIONS>
+inline void FewGroups(const FewSums<T>& s) {
+  int64_t i = 0;
+  for (; i + POSITIONS <= s.positions; i += POSITIONS) FewGroup<T, OUTPUTS, POSITIONS>(s, i);
+  if (i == s.positions) return;
+  // The last ones together with some before them, which get the same sums again.
+  if (s.positions >= POSITIONS) return FewGroup<T, OUTPUTS, POSITIONS>(s, s.positions - POSITIONS);
+  for (; i < s.positions; ++i) FewGroup<T, OUTPUTS, 1>(s, i);
+}
+
 template <class T, int OUTPUTS>
 void FewSumsOf(const FewSums<T>& s) {
   constexpr int kMost = FERRULE_VECTOR_BYTES == 64 ? 16 : FERRULE_VECTOR_BYTES == 32 ? 12 : 8;  // registers of sums
-  constexpr int kAtOnce = kMost / OUTPUTS;
-  int64_t i = 0;
-  for (; i + kAtOnce <= s.positions; i += kAtOnce) FewGroup<T, OUTPUTS, kAtOnce>(s, i);
-  if (i == s.positions) return;
-  // The last ones together with some before them, which get the same sums again.
-  if (s.positions >= kAtOnce) return FewGroup<T, OUTPUTS, kAtOnce>(s, s.positions - kAtOnce);
-  for (; i < s.positions; ++i) FewGroup<T, OUTPUTS, 1>(s, i);
+  if constexpr (FERRULE_VECTOR_BYTES == 64 && OUTPUTS > 4) {
+    // Long sums are worth more positions for each vector of weights that is read; of short ones, adding up the lanes of
+    // as many sums as a vector has is most of the work.
+    if (s.count * s.depth >= kLongFew) return FewGroups<T, OUTPUTS, 24 / OUTPUTS>(s);
+  }
+  FewGroups<T, OUTPUTS, kMost / OUTPUTS>(s);
 }
 
 template <class T>

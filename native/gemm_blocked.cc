@@ -7,6 +7,7 @@
 #include "cpu_features.h"
 #include "gemm_block.h"
 #include "gemm_epilogue.h"
+#include "gemm_few.h"
 #include "gemm_spread.h"
 #include "gemm_vectors.h"
 
@@ -224,6 +225,9 @@ Grid GridOf(const GemmShape& s, int64_t threads, int64_t rows, int64_t columns, 
 template <class T>
 void Multiply(const GemmShape& s, const void* a, const void* b, void* d, ThreadPool* pool, const GemmExtras& extras) {
   const Epilogue* epilogue = extras.epilogue;
+  if constexpr (std::is_floating_point_v<T>) {
+    if (FewColumnsProduct<T>(s, a, b, d, pool, epilogue)) return;
+  }
   if (VectorProduct<T>(s, a, b, d, pool, epilogue)) return;
   if constexpr (std::is_same_v<T, float> || std::is_same_v<T, uint32_t>) {
     if (NarrowVectorProduct<T>(s, a, b, d, pool, epilogue)) return;
