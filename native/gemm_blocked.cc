@@ -177,6 +177,8 @@ bool LongSums(const GemmShape& s, const void* a, const void* b, void* d, ThreadP
 }
 
 constexpr double kSmall = 1 << 17;  // multiply-adds below which another thread does not pay
+// A longer product waits less for a thread that others have stopped, where each has two pieces; in one less is packed.
+constexpr double kLong = 8192 * kSmall;
 
 double WorkOf(const GemmShape& s) { return static_cast<double>(s.m) * s.n * std::max<int64_t>(s.k, 1); }
 
@@ -189,7 +191,7 @@ Grid GridOf(const GemmShape& s, int64_t threads, int64_t rows, int64_t columns, 
   const double work = WorkOf(s), all = work * s.batch;
   if (threads == 1 || all < 2 * kSmall) return {};
   // Cut until there is enough for every thread, along the longer side first.
-  const int64_t wanted = threads * (all > 64 * kSmall ? 2 : 1);
+  const int64_t wanted = threads * (all > kLong ? 2 : 1);
   int64_t down = 1, across = 1;
   auto worth = [&](int64_t pieces) { return work / static_cast<double>(pieces) > 2 * kSmall; };
   while (s.batch * down * across < wanted && worth(down * across)) {
