@@ -22,6 +22,7 @@ from ferrule.codegen.index import Component, Cond, Index, Indexer, Part
 from ferrule.codegen.lanes import split
 from ferrule.codegen.llvm import Builder, V
 from ferrule.codegen.one_side import chosen
+from ferrule.codegen.runs import viewed
 from ferrule.codegen.scalar import Scalars
 from ferrule.errors import Unsupported
 from ferrule.ir import Block, Op, Value, tensor
@@ -131,8 +132,10 @@ class Emitter:
     def _compute(self, value: Value, index: Key) -> Lanes:
         if self.width > 1 and value not in self.family.varying and is_uniform(index):
             return self.spread(self.family.at(1).value(value, index))
-        op = value.op
-        if op is None or value in self.family.pointers:
+        op, pointers = value.op, self.family.pointers
+        if op is not None and op.name == "reshape" and value not in pointers and (base := viewed(value)) in pointers:
+            pointers[value] = pointers[base]  # read where it lies, by an index that nothing takes apart
+        if op is None or value in pointers:
             return self.load(value, index)
         rule = OPS[op.name].element if op.name in OPS else None
         if rule is None:

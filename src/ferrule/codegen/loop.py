@@ -26,7 +26,7 @@ from ferrule.codegen.index import ZERO, Component, Index
 from ferrule.codegen.lanes import bits_of
 from ferrule.codegen.llvm import V, i64
 from ferrule.codegen.reduce import runs_along_lanes
-from ferrule.codegen.runs import loops
+from ferrule.codegen.runs import loops, viewed
 from ferrule.codegen.scalar import compute_type
 from ferrule.codegen.tiles import crossing, square_side, tiles
 from ferrule.errors import Internal
@@ -114,13 +114,7 @@ def _unshaped(block: Block) -> Block:
 
     The loops go over the dimensions that it joins, not over the joined one, which would be divided into them again.
     """
-
-    def before(value: Value) -> Value:
-        while value.op is not None and value.op.name == "reshape":
-            value = value.op.operands[0]
-        return value
-
-    ends = [before(v) for v in block.results]
+    ends = [viewed(v) for v in block.results]
     if ends == block.results or len({v.shape for v in ends}) > 1:
         return block
     bare = Block()

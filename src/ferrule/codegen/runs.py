@@ -17,6 +17,13 @@ from ferrule.ops import OPS
 Digit = tuple[int, int] | None
 
 
+def viewed(value: Value) -> Value:
+    """What the value is in another shape: the memory is the same."""
+    while value.op is not None and value.op.name == "reshape":
+        value = value.op.operands[0]
+    return value
+
+
 def joined(values: Sequence[Value], shape: Sequence[int], ends_at: Sequence[int] = ()) -> list[int]:
     """The sizes of the loops over values of this shape, outermost first (at least one).
 
@@ -82,10 +89,11 @@ class _Cuts:
             if (value, digits) in self.seen:
                 continue
             self.seen.add((value, digits))
-            if value.op is None:
+            argument = viewed(value)
+            if argument.op is None:
                 self.cut(self.run(digits, value.shape))
                 long = (d for d, size in zip(reversed(digits), reversed(value.shape), strict=True) if size > 1)
-                self.leaves.append((value, next(long, None)))
+                self.leaves.append((argument, next(long, None)))
             else:
                 stack += self.step(value.op, digits)
 
