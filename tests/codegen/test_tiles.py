@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from fused import Case, Graph, case, check
@@ -15,10 +16,26 @@ from ferrule.targets.cpu import host
 SHAPES = [(8, 8), (64, 96), (5, 130), (33, 65), (4, 1), (3, 31, 37), (40, 3, 16)]
 
 
+# What crosses is shorter than a square's side, on one side or on both: the next dimensions go with it.
+SHORT = [
+    ((3, 22, 16, 2, 64), (2, 3, 4, 1, 0)),
+    ((24, 9, 4, 3, 8, 8), (1, 4, 2, 5, 0, 3)),
+    ((3, 6, 64, 51), (1, 3, 2, 0)),
+    ((14, 6, 24, 6, 5), (0, 4, 2, 1, 3)),
+    ((9, 32, 14, 33), (3, 1, 0, 2)),
+    ((3, 12, 9, 2, 6, 32), (1, 2, 4, 5, 3, 0)),
+    ((6, 8, 10, 4, 20, 2), (2, 4, 5, 3, 1, 0)),
+]
+
+
 def turned(g: Graph, x: Value) -> Value:
     """The last dimension first."""
     rank = len(x.shape)
     return g("transpose", x, permutation=(rank - 1, *range(rank - 1)))
+
+
+def moved(g: Graph, x: Value, order: tuple[int, ...]) -> Value:
+    return g("transpose", x, permutation=order)
 
 
 def cases(dtype: str) -> list[Case]:
@@ -64,3 +81,29 @@ def test_a_few_images_are_turned_in_squares(count: int) -> None:
     g = Graph(Tensor((count, 96, 64), DTYPES["f32"]))
     text = emit_kernel(g.done(g("transpose", g.args[0], permutation=(0, 2, 1))), "k", host()).text
     assert "squares" in text
+
+
+@pytest.mark.parametrize("size", [64, 32, 16])
+@pytest.mark.parametrize("dtype", ["complex<f32>", "f32", "f64", "bf16", "i8"])
+def test_short_dimensions_go_together(dtype: str, size: int) -> None:
+    if size > host().vector_bytes:
+        pytest.skip(f"this processor has no vectors of {size} bytes")
+    made = []
+    for shape, order in SHORT:
+        across = tuple(shape[d] for d in order)
+        made.append(case(f"{shape} {order}", [(shape, dtype)], partial(moved, order=order)))
+        made.append(
+            case(
+                f"added {shape} {order}",
+                [(shape, dtype), (across, dtype)],
+                lambda g, x, y, order=order: g("add", moved(g, x, order), y),
+            )
+        )
+    check(made, replace(host(), vector_bytes=size))
+
+
+@pytest.mark.parametrize(("shape", "order"), SHORT)
+def test_they_are_turned_in_squares(shape: tuple[int, ...], order: tuple[int, ...]) -> None:
+    g = Graph(Tensor(shape, DTYPES["f32"]))
+    text = emit_kernel(g.done(moved(g, g.args[0], order)), "k", host()).text
+    assert "squares" in text and "gather" not in text

@@ -260,7 +260,7 @@ class Emitter:
         key = (value, tuple(from_first(c) for c in index))
         if key not in tile.vectors:
             offset = self.ix.flatten(key[1], value.shape)
-            if offset.step in (None, 0, 1):
+            if offset.step in (0, 1):
                 return None
             tile.vectors[key] = memory.load_transposed(self.ix, self.family.pointers[value], dtype, offset)
         raw = tile.vectors[key][tile.number]

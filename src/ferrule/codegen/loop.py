@@ -28,7 +28,7 @@ from ferrule.codegen.llvm import V, i64
 from ferrule.codegen.reduce import runs_along_lanes
 from ferrule.codegen.runs import loops, viewed
 from ferrule.codegen.scalar import compute_type
-from ferrule.codegen.tiles import crossing, square_side, tiles
+from ferrule.codegen.tiles import Squares, crossing, plan, tiles
 from ferrule.errors import Internal
 from ferrule.ir import Block, Op, Value
 from ferrule.ops import OPS
@@ -76,6 +76,9 @@ def emit(family: Family, block: Block, outputs: Sequence[V], begin: V, end: V, n
         return tiles_device.emit_in_vectors(family, sizes, row, element), 1
     if family.machine.grouped and (row := crossing(block, along, sizes, tiles_device.SIDE)) is not None:
         return tiles_device.emit(family, sizes, row, compute, write), 1
+    squares = plan(block, along, sizes, lane_count(block, family.machine, prod(sizes)))
+    if squares and squares.rows != (len(sizes) - 2,):
+        return _in_squares(family, block, sizes, squares, outputs, begin, end, element, nanoseconds)
     if lanes := interleave.lanes_along_rows(family, block, along, sizes):
         grid = interleave.emit(family, block, sizes, lanes, outputs, begin, end, compute)
         return grid, grain(grid, nanoseconds)
@@ -87,14 +90,9 @@ def emit(family: Family, block: Block, outputs: Sequence[V], begin: V, end: V, n
         return grid, grain(grid, nanoseconds)
     family.columns = short_rows.reduced(block, family.machine, sizes[-1])
     width = family.columns.width if family.columns else lane_count(block, family.machine, sizes[-1], prod(sizes[:-1]))
-    across = crossing(block, along, sizes, width)
     pointers = [family.pointers[a] for a in block.args]
-    if across is not None:
-        width = square_side(block, width)
-        past = streams.alignment(family, block, width, sizes[-1], whole_lines=True)
-        write_tiles = partial(tiles, family, sizes, across, width, begin, end, element)
-        grid = streams.either(family, pointers, outputs, past, write_tiles)
-        return grid, grain(grid, nanoseconds)
+    if squares and not family.columns:
+        return _in_squares(family, block, sizes, squares, outputs, begin, end, element, nanoseconds)
     wide = registers(block.ops, width, sizes[-1], prod(sizes))
     past = streams.alignment(family, block, width if sizes[-1] % (wide * width) else wide * width, sizes[-1])
     cuts = borders.pieces(block, sizes[-1], width) if wide == 1 and not family.columns else ()
@@ -106,6 +104,25 @@ def emit(family: Family, block: Block, outputs: Sequence[V], begin: V, end: V, n
     asks = not fetch and light and sides == 1 and fetch_ahead.in_order(block)
     with fetch_ahead.asking(family, fetch_ahead.distance(block.args) if asks else 0):
         grid = streams.either(family, pointers, outputs, past, write_rows)
+    return grid, grain(grid, nanoseconds)
+
+
+def _in_squares(
+    family: Family,
+    block: Block,
+    sizes: Sequence[int],
+    squares: Squares,
+    outputs: Sequence[V],
+    begin: V,
+    end: V,
+    body: Body,
+    nanoseconds: float,
+) -> tuple[int, int]:
+    lanes = prod(sizes[squares.lanes :])
+    past = streams.alignment(family, block, squares.side, lanes, whole_lines=True)
+    pointers = [family.pointers[a] for a in block.args]
+    write = partial(tiles, family, sizes, squares, begin, end, body)
+    grid = streams.either(family, pointers, outputs, past, write)
     return grid, grain(grid, nanoseconds)
 
 

@@ -182,13 +182,9 @@ def load_transposed(ix: Indexer, pointer: V, dtype: DType, offset: Index) -> lis
     Row l of the square holds what lane l reads.
     """
     b, type, width = ix.b, memory_type(dtype), ix.width
-    assert offset.step is not None
     count = 2 if dtype.is_complex else 1
-    rows = []
-    for lane in range(width):
-        place = ix.add(Index(offset.base, 0, 0, 1 << 62), lane * offset.step).base
-        address = b.offset(pointer, f"[{count} x {type}]" if count > 1 else type, place)
-        rows.append(b.load(vector(type, width * count), address, dtype.part.itemsize))
+    addresses = _each(ix, pointer, f"[{count} x {type}]" if count > 1 else type, offset)
+    rows = [b.load(vector(type, width * count), address, dtype.part.itemsize) for address in addresses]
     rows = _exchanged(b, rows, width, count)
     if count == 1:
         return [[row] for row in rows]

@@ -49,8 +49,31 @@ def loops(
     ends.append(total)
     sizes = [b // a for a, b in zip(ends, ends[1:], strict=False)][::-1]
     starts = ends[:-1][::-1]
-    along = [(v, starts.index(d[0])) for v, d in cuts.leaves if d is not None and d[0] in starts]
+    ends_of = [(v, dims[0]) for v, dims in cuts.leaves if dims]
+    along = [(v, starts.index(d[0])) for v, d in ends_of if d is not None and d[0] in starts]
     return sizes, along
+
+
+def orders(values: Sequence[Value], shape: Sequence[int], sizes: Sequence[int]) -> list[tuple[Value, list[list[int]]]]:
+    """For each argument that is read, in the order of its memory: the loops of each dimension, innermost ones first.
+
+    `sizes` are those that `loops` gives. The list ends at a dimension that is not a piece of the elements' number.
+    """
+    cuts = _Cuts(prod(shape))
+    digits: tuple[Digit, ...] = tuple(zip(strides(shape), shape, strict=True))
+    for value in values:
+        cuts.visit(value, digits)
+    starts = strides(sizes)
+    found = []
+    for value, dims in cuts.leaves:
+        order = []
+        for digit in dims:
+            if digit is None:
+                break
+            inside = [d for d, start in enumerate(starts) if digit[0] <= start < digit[0] * digit[1]]
+            order.append(inside[::-1])
+        found.append((value, order))
+    return found
 
 
 class _Cuts:
@@ -58,7 +81,7 @@ class _Cuts:
         self.total = total
         self.found: set[int] = set()
         self.seen: set[tuple[Value, tuple[Digit, ...]]] = set()
-        self.leaves: list[tuple[Value, Digit]] = []  # arguments and the digit of their innermost dimension
+        self.leaves: list[tuple[Value, list[Digit]]] = []  # arguments and their dimensions, the innermost ones first
 
     def cut(self, digit: Digit) -> None:
         if digit is not None:
@@ -92,9 +115,9 @@ class _Cuts:
             argument = viewed(value)
             if argument.op is None:
                 self.cut(self.run(digits, value.shape))
-                long = (d for d, size in zip(reversed(digits), reversed(value.shape), strict=True) if size > 1)
-                self.leaves.append((argument, next(long, None)))
-            else:
+                long = [d for d, size in zip(reversed(digits), reversed(value.shape), strict=True) if size > 1]
+                self.leaves.append((argument, long))
+            elif value.op is not None:
                 stack += self.step(value.op, digits)
 
     def step(self, op: Op, digits: tuple[Digit, ...]) -> list[tuple[Value, tuple[Digit, ...]]]:

@@ -7,31 +7,85 @@ read and written once, and the exchange of rows and lanes happens in registers (
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from math import prod
 
 from ferrule.codegen.emitter import Emitter, Family, Tile
-from ferrule.codegen.index import Component, Index
+from ferrule.codegen.index import ZERO, Component, Index
 from ferrule.codegen.llvm import V
-from ferrule.ir import Block, Value
+from ferrule.codegen.runs import orders
+from ferrule.ir import Block, Value, tensor
 from ferrule.ops import OPS
 
 # Squares in one iteration of the grid, in each direction.
 ROWS, COLUMNS = 4, 16
+# Runs of lanes that are shorter than so many squares go together with the next ones.
+LANES = 4
 # A square's rows are written out one by one: expressions beyond this cost are left to plain loops.
 CHEAP = 40.0
 
 
+@dataclass(frozen=True)
+class Squares:
+    """`rows`: the loops along which an operand is contiguous, in the order of its memory, the innermost one first.
+    `lanes`: the first of the loops along which the result is. `side`: how many of each a square has."""
+
+    rows: tuple[int, ...]
+    lanes: int
+    side: int
+
+
 def crossing(block: Block, along: Sequence[tuple[Value, int]], sizes: Sequence[int], width: int) -> int | None:
     """The loop across which an operand as large as the result is contiguous, if that is not the innermost one."""
-    if width < 4 or len(sizes) < 2 or sizes[-1] < width or any(op.name == "reduce" for op in block.ops):
-        return None
-    if sum(OPS[op.name].flops for op in block.ops) > CHEAP or any(op.regions for op in block.ops):
+    if width < 4 or len(sizes) < 2 or sizes[-1] < width or not _cheap(block):
         return None
     total = prod(sizes)
     for value, loop in along:
         if loop != len(sizes) - 1 and sizes[loop] >= width and value.type.size * 4 >= total:  # type: ignore[union-attr]
             return loop
     return None
+
+
+def _cheap(block: Block) -> bool:
+    if any(op.regions or op.name == "reduce" for op in block.ops):
+        return False
+    return sum(OPS[op.name].flops for op in block.ops) <= CHEAP
+
+
+def plan(block: Block, along: Sequence[tuple[Value, int]], sizes: Sequence[int], width: int) -> Squares | None:
+    """The squares of a kernel that reads an operand across; None for others.
+
+    A loop that is shorter than a square's side goes together with the next ones in the operand's or result's memory.
+    """
+    last, total = len(sizes) - 1, prod(sizes)
+    if width < 4 or not any(loop != last and 4 * tensor(v).size >= total for v, loop in along) or not _cheap(block):
+        return None
+    width = square_side(block, width)
+    if (across := crossing(block, along, sizes, width)) is not None:
+        return Squares((across,), last, width)
+    # Lanes of other operands would be read from computed addresses.
+    if any(tensor(arg).size not in (1, total) for arg in block.args):
+        return None
+    for _, order in orders(block.results, block.results[0].shape, sizes):
+        if not order or not order[0] or last in order[0]:
+            continue
+        rows, dims = [*order[0]], iter(order[1:])
+        lanes = _longer(sizes, last, width, rows)
+        while prod(sizes[r] for r in rows) < width and (dim := next(dims, None)) and max(dim) < lanes:
+            rows += dim
+        lanes, side = _longer(sizes, lanes, LANES * width, rows), width
+        while side > min(prod(sizes[r] for r in rows), prod(sizes[lanes:])):
+            side //= 2
+        if side >= 4:
+            return Squares(tuple(rows), lanes, side)
+    return None
+
+
+def _longer(sizes: Sequence[int], first: int, least: int, rows: Sequence[int]) -> int:
+    """The first of the loops that make so many lanes, if there are that many that are not rows."""
+    while prod(sizes[first:]) < least and first > 0 and first - 1 not in rows:
+        first -= 1
+    return first
 
 
 def square_side(block: Block, width: int) -> int:
@@ -43,20 +97,22 @@ def square_side(block: Block, width: int) -> int:
 def tiles(
     family: Family,
     sizes: Sequence[int],
-    across: int,
-    width: int,
+    squares: Squares,
     begin: V,
     end: V,
     body: Callable[[Emitter, Sequence[Component]], None],
 ) -> int:
-    """Loops over the index space in squares of `width` rows of the loop `across` by `width` lanes; gives the grid."""
-    from ferrule.codegen.loop import span
+    """Loops over the index space in squares of `side` rows by `side` lanes; gives the grid.
 
-    b, rows, inner = family.b, sizes[across], sizes[-1]
-    others = [s for d, s in enumerate(sizes[:-1]) if d != across]
+    The last square of a row or column that is no multiple of the side begins within the one before it, and computes
+    the same again.
+    """
+    b, width = family.b, squares.side
+    rows, inner = prod(sizes[r] for r in squares.rows), prod(sizes[squares.lanes :])
+    outside = [d for d in range(squares.lanes) if d not in squares.rows]
+    others = [sizes[d] for d in outside]
     high, wide = ROWS * width, COLUMNS * width
     down, right = -(-rows // high), -(-inner // wide)
-    edge_width = 1 if family.machine.grouped else width  # there are no loads from many addresses in SPIR-V
 
     def iteration(i: V, _: list[V]) -> list[V]:
         em = family.at(1)
@@ -65,18 +121,29 @@ def tiles(
             top, left = em.ix.mul(row, high), em.ix.mul(column, wide)
             bottom = em.ix.clamp(em.ix.add(top, high), 0, rows)
             edge = em.ix.clamp(em.ix.add(left, wide), 0, inner)
-            whole_rows = em.ix.sub(bottom, em.ix.divmod(bottom, width)[1])
-            whole_lanes = em.ix.sub(edge, em.ix.divmod(edge, width)[1])
 
-            def place(row: Component, lane: Component) -> list[Component]:
-                at = list(outer)
-                at.insert(across, row)
-                return [*at, lane]
+            def place(row: Index, lanes: Index) -> list[Component]:
+                at: list[Component] = [ZERO] * len(sizes)
+                at[squares.lanes :] = em.ix.split(lanes, sizes[squares.lanes :])
+                for loop, component in zip(outside, outer, strict=True):
+                    at[loop] = component
+                stride = 1
+                for loop in squares.rows:
+                    at[loop] = em.ix.part(row, stride, sizes[loop])
+                    stride *= sizes[loop]
+                return at
+
+            def within(place: V, size: int) -> tuple[V, int]:
+                """Where a square begins, and what that is a multiple of."""
+                if size % width == 0:
+                    return place, width
+                return em.ix.clamp(Index(place, 0, 0, size), 0, size - width).base, 1
 
             def square(y: V, x: V) -> None:
                 vectors = family.at(width)
                 with em.scope():
-                    first, lanes = Index(y, 0, 0, rows, width), Index(x, 1, 0, inner, width)
+                    (y, below), (x, beside) = within(y, rows), within(x, inner)
+                    first, lanes = Index(y, 0, 0, rows, below), Index(x, 1, 0, inner, beside)
                     tile = Tile(width, first, first, 0, family.depth)
                     for number in range(width):
                         tile.number = number
@@ -91,31 +158,10 @@ def tiles(
                     square(y, x)
                     return []
 
-                b.loop(left.base, whole_lanes.base, width, [], one, "squares")
+                b.loop(left.base, edge.base, width, [], one, "squares")
                 return []
 
-            b.loop(top.base, whole_rows.base, width, [], strip, "strips")
-
-            def single(y: V, first: Index, last: Index) -> None:
-                with em.scope():
-                    row = Index(y, 0, 0, rows)
-                    span(family, edge_width, first, last.base, inner, lambda e, at: body(e, place(row, at)))
-
-            if inner % width:  # the lanes right of the squares
-
-                def right_of(y: V, _: list[V]) -> list[V]:
-                    start = whole_lanes._replace(align=width)
-                    single(y, start, edge)
-                    return []
-
-                b.loop(top.base, whole_rows.base, 1, [], right_of, "right")
-            if rows % width:  # the rows below
-
-                def below(y: V, _: list[V]) -> list[V]:
-                    single(y, left, edge)
-                    return []
-
-                b.loop(whole_rows.base, bottom.base, 1, [], below, "below")
+            b.loop(top.base, bottom.base, width, [], strip, "strips")
         return []
 
     b.loop(begin, end, 1, [], iteration, "grid")

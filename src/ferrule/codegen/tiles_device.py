@@ -17,7 +17,7 @@ from ferrule.codegen.index import Component, Index
 from ferrule.codegen.items import dialect
 from ferrule.codegen.llvm import V, i64
 from ferrule.codegen.scalar import memory_type
-from ferrule.codegen.tiles import crossing, tiles
+from ferrule.codegen.tiles import Squares, crossing, tiles
 from ferrule.ir import Block, Value, tensor
 from ferrule.ir import types as t
 from ferrule.targets.machine import Machine
@@ -140,4 +140,5 @@ def emit_in_vectors(
     """Loops over the space in squares of vectors, a work-item for several; gives the number of work-items."""
     family.group_size = 1
     first = dialect(family).group_id(family.b)
-    return tiles(family, sizes, across, LANES, first, family.b.binary("add", first, i64(1)), element)
+    squares = Squares((across,), len(sizes) - 1, LANES)
+    return tiles(family, sizes, squares, first, family.b.binary("add", first, i64(1)), element)
