@@ -28,7 +28,7 @@ from ferrule.codegen.llvm import V, i64
 from ferrule.codegen.reduce import runs_along_lanes
 from ferrule.codegen.runs import loops, viewed
 from ferrule.codegen.scalar import compute_type
-from ferrule.codegen.tiles import Squares, crossing, plan, tiles
+from ferrule.codegen.tiles import Squares, crossing, plan, plan_runs, tiles, tiles_of_runs
 from ferrule.errors import Internal
 from ferrule.ir import Block, Op, Value
 from ferrule.ops import OPS
@@ -79,6 +79,10 @@ def emit(family: Family, block: Block, outputs: Sequence[V], begin: V, end: V, n
     squares = plan(block, along, sizes, lane_count(block, family.machine, prod(sizes)))
     if squares and squares.rows != (len(sizes) - 2,):
         return _in_squares(family, block, sizes, squares, outputs, begin, end, element, nanoseconds)
+    if not family.machine.grouped and (rows := plan_runs(block, along, sizes)):
+        width = lane_count(block, family.machine, sizes[-1])
+        grid = tiles_of_runs(family, sizes, rows, begin, end, partial(_run, family, width, sizes[-1], element))
+        return grid, grain(grid, nanoseconds)
     if lanes := interleave.lanes_along_rows(family, block, along, sizes):
         grid = interleave.emit(family, block, sizes, lanes, outputs, begin, end, compute)
         return grid, grain(grid, nanoseconds)
@@ -124,6 +128,11 @@ def _in_squares(
     write = partial(tiles, family, sizes, squares, begin, end, body)
     grid = streams.either(family, pointers, outputs, past, write)
     return grid, grain(grid, nanoseconds)
+
+
+def _run(family: Family, width: int, size: int, body: Body, outer: Sequence[Component]) -> None:
+    """All of the innermost loop."""
+    span(family, width, ZERO, i64(size), size, lambda em, at: body(em, (*outer, at)))
 
 
 def _unshaped(block: Block) -> Block:

@@ -21,6 +21,8 @@ from ferrule.ops import OPS
 ROWS, COLUMNS = 4, 16
 # Runs of lanes that are shorter than so many squares go together with the next ones.
 LANES = 4
+# Runs of less than a line: so many of them in one iteration of the grid, in each direction.
+LINE, DOWN, ALONG = 64, 16, 64
 # A square's rows are written out one by one: expressions beyond this cost are left to plain loops.
 CHEAP = 40.0
 
@@ -28,11 +30,13 @@ CHEAP = 40.0
 @dataclass(frozen=True)
 class Squares:
     """`rows`: the loops along which an operand is contiguous, in the order of its memory, the innermost one first.
-    `lanes`: the first of the loops along which the result is. `side`: how many of each a square has."""
+    `lanes`: the first of the loops along which the result is. `side`: how many of each a square has. `again`: whether
+    elements may be computed twice, since the result does not lie where an operand is read in its order."""
 
     rows: tuple[int, ...]
     lanes: int
     side: int
+    again: bool = False
 
 
 def crossing(block: Block, along: Sequence[tuple[Value, int]], sizes: Sequence[int], width: int) -> int | None:
@@ -61,8 +65,9 @@ def plan(block: Block, along: Sequence[tuple[Value, int]], sizes: Sequence[int],
     if width < 4 or not any(loop != last and 4 * tensor(v).size >= total for v, loop in along) or not _cheap(block):
         return None
     width = square_side(block, width)
+    again = sum(tensor(arg).size >= total for arg in block.args) == 1
     if (across := crossing(block, along, sizes, width)) is not None:
-        return Squares((across,), last, width)
+        return Squares((across,), last, width, again)
     # Lanes of other operands would be read from computed addresses.
     if any(tensor(arg).size not in (1, total) for arg in block.args):
         return None
@@ -77,8 +82,73 @@ def plan(block: Block, along: Sequence[tuple[Value, int]], sizes: Sequence[int],
         while side > min(prod(sizes[r] for r in rows), prod(sizes[lanes:])):
             side //= 2
         if side >= 4:
-            return Squares(tuple(rows), lanes, side)
+            return Squares(tuple(rows), lanes, side, again)
     return None
+
+
+def plan_runs(block: Block, along: Sequence[tuple[Value, int]], sizes: Sequence[int]) -> tuple[int, ...] | None:
+    """The loops that come next in an operand's memory, where it has the same short runs as the result, which are less
+    than a line, but in another order; None for other kernels."""
+    last, total = len(sizes) - 1, prod(sizes)
+    if last < 2 or not any(loop == last and 4 * tensor(v).size >= total for v, loop in along) or not _cheap(block):
+        return None
+    if any(sizes[last] * v.dtype.itemsize >= LINE for v in block.results):
+        return None
+    if any(tensor(arg).size not in (1, total) for arg in block.args):
+        return None
+    for _, order in orders(block.results, block.results[0].shape, sizes):
+        if len(order) > 1 and order[0] == [last] and order[1] and max(order[1]) < last - 1:
+            return tuple(order[1])
+    return None
+
+
+def tiles_of_runs(
+    family: Family,
+    sizes: Sequence[int],
+    rows: tuple[int, ...],
+    begin: V,
+    end: V,
+    body: Callable[[Sequence[Component]], None],
+) -> int:
+    """Loops over the index space in tiles of so many runs along `rows` by as many along the last but one loop, so that
+    lines of which a run is a part are still near for the next part; gives the grid."""
+    b, beside = family.b, len(sizes) - 2
+    high, wide = prod(sizes[r] for r in rows), sizes[beside]
+    outside = [d for d in range(beside) if d not in rows]
+    others = [sizes[d] for d in outside]
+    down, right = -(-high // DOWN), -(-wide // ALONG)
+
+    def iteration(i: V, _: list[V]) -> list[V]:
+        em = family.at(1)
+        with em.scope():
+            *outer, row, column = em.ix.split(Index(i, 0, 0, prod(others) * down * right), [*others, down, right])
+            top, left = em.ix.mul(row, DOWN), em.ix.mul(column, ALONG)
+            bottom = em.ix.clamp(em.ix.add(top, DOWN), 0, high)
+            edge = em.ix.clamp(em.ix.add(left, ALONG), 0, wide)
+
+            def line(y: V, _: list[V]) -> list[V]:
+
+                def run(x: V, _: list[V]) -> list[V]:
+                    at: list[Component] = [ZERO] * len(sizes)
+                    for loop, component in zip(outside, outer, strict=True):
+                        at[loop] = component
+                    stride = 1
+                    for loop in rows:
+                        at[loop] = em.ix.part(Index(y, 0, 0, high), stride, sizes[loop])
+                        stride *= sizes[loop]
+                    at[beside] = Index(x, 0, 0, wide)
+                    with em.scope():
+                        body(at[:-1])
+                    return []
+
+                b.loop(left.base, edge.base, 1, [], run, "runs")
+                return []
+
+            b.loop(top.base, bottom.base, 1, [], line, "lines")
+        return []
+
+    b.loop(begin, end, 1, [], iteration, "grid")
+    return prod(others) * down * right
 
 
 def _longer(sizes: Sequence[int], first: int, least: int, rows: Sequence[int]) -> int:
@@ -104,15 +174,18 @@ def tiles(
 ) -> int:
     """Loops over the index space in squares of `side` rows by `side` lanes; gives the grid.
 
-    The last square of a row or column that is no multiple of the side begins within the one before it, and computes
-    the same again.
+    Where that is allowed, the last square of a row or column that is no multiple of the side begins within the one
+    before it, and computes the same again. Else what is left is done line by line.
     """
+    from ferrule.codegen.loop import span
+
     b, width = family.b, squares.side
     rows, inner = prod(sizes[r] for r in squares.rows), prod(sizes[squares.lanes :])
     outside = [d for d in range(squares.lanes) if d not in squares.rows]
     others = [sizes[d] for d in outside]
     high, wide = ROWS * width, COLUMNS * width
     down, right = -(-rows // high), -(-inner // wide)
+    edge_width = 1 if family.machine.grouped else width  # there are no loads from many addresses in SPIR-V
 
     def iteration(i: V, _: list[V]) -> list[V]:
         em = family.at(1)
@@ -121,6 +194,10 @@ def tiles(
             top, left = em.ix.mul(row, high), em.ix.mul(column, wide)
             bottom = em.ix.clamp(em.ix.add(top, high), 0, rows)
             edge = em.ix.clamp(em.ix.add(left, wide), 0, inner)
+            last_row, last_lane = bottom, edge
+            if not squares.again:
+                last_row = em.ix.sub(bottom, em.ix.divmod(bottom, width)[1])
+                last_lane = em.ix.sub(edge, em.ix.divmod(edge, width)[1])
 
             def place(row: Index, lanes: Index) -> list[Component]:
                 at: list[Component] = [ZERO] * len(sizes)
@@ -135,7 +212,7 @@ def tiles(
 
             def within(place: V, size: int) -> tuple[V, int]:
                 """Where a square begins, and what that is a multiple of."""
-                if size % width == 0:
+                if size % width == 0 or not squares.again:
                     return place, width
                 return em.ix.clamp(Index(place, 0, 0, size), 0, size - width).base, 1
 
@@ -158,10 +235,30 @@ def tiles(
                     square(y, x)
                     return []
 
-                b.loop(left.base, edge.base, width, [], one, "squares")
+                b.loop(left.base, last_lane.base, width, [], one, "squares")
                 return []
 
-            b.loop(top.base, bottom.base, width, [], strip, "strips")
+            b.loop(top.base, last_row.base, width, [], strip, "strips")
+
+            def single(y: V, first: Index, last: Index) -> None:
+                with em.scope():
+                    row = Index(y, 0, 0, rows)
+                    span(family, edge_width, first, last.base, inner, lambda e, at: body(e, place(row, at)))
+
+            if inner % width and not squares.again:  # the lanes right of the squares
+
+                def right_of(y: V, _: list[V]) -> list[V]:
+                    single(y, last_lane._replace(align=width), edge)
+                    return []
+
+                b.loop(top.base, last_row.base, 1, [], right_of, "right")
+            if rows % width and not squares.again:  # the rows below
+
+                def below(y: V, _: list[V]) -> list[V]:
+                    single(y, left, edge)
+                    return []
+
+                b.loop(last_row.base, bottom.base, 1, [], below, "below")
         return []
 
     b.loop(begin, end, 1, [], iteration, "grid")
