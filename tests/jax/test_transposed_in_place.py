@@ -18,6 +18,7 @@ SHAPES = [
 ]
 
 
+@pytest.mark.usefixtures("device")
 @pytest.mark.parametrize(("shape", "order"), SHAPES)
 def test_sum_in_place(shape: tuple[int, ...], order: tuple[int, ...]) -> None:
     def add(x: jax.Array, y: jax.Array) -> jax.Array:
@@ -32,6 +33,7 @@ def test_sum_in_place(shape: tuple[int, ...], order: tuple[int, ...]) -> None:
     np.testing.assert_array_equal(got, x.transpose(order) + y)
 
 
+@pytest.mark.usefixtures("device")
 def test_temporaries_in_place() -> None:
     """Where the compiler itself puts the result into an operand's memory."""
     x = np.arange(70 * 37, dtype=np.float32).reshape(70, 37)
