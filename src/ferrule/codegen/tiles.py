@@ -68,9 +68,6 @@ def plan(block: Block, along: Sequence[tuple[Value, int]], sizes: Sequence[int],
     again = sum(tensor(arg).size >= total for arg in block.args) == 1
     if (across := crossing(block, along, sizes, width)) is not None:
         return Squares((across,), last, width, again)
-    # Lanes of other operands would be read from computed addresses.
-    if any(tensor(arg).size not in (1, total) for arg in block.args):
-        return None
     for _, order in orders(block.results, block.results[0].shape, sizes):
         if not order or not order[0] or last in order[0]:
             continue
@@ -93,8 +90,6 @@ def plan_runs(block: Block, along: Sequence[tuple[Value, int]], sizes: Sequence[
     if last < 2 or not any(loop == last and 4 * tensor(v).size >= total for v, loop in along) or not _cheap(block):
         return None
     if any(sizes[last] * v.dtype.itemsize >= LINE for v in block.results):
-        return None
-    if any(tensor(arg).size not in (1, total) for arg in block.args):
         return None
     for _, order in orders(block.results, block.results[0].shape, sizes):
         if len(order) > 1 and order[0] == [last] and order[1] and max(order[1]) < last - 1:
