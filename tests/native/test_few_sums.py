@@ -20,6 +20,10 @@ SHAPES = [
     ((2, 12, 12, 16), (2, 2), {"padding": (-1, 0, 0, -1)}),
     ((1, 6, 6, 130), (1, 1), {}),
     ((1, 2, 1100, 8), (2, 3), {"padding": (0, 0, 1, 1)}),
+    ((2, 9, 21, 32), (4, 4), {"padding": (2, 2, 2, 2), "lhs_dilation": (2, 2)}),
+    ((1, 8, 7, 64), (3, 3), {"padding": (1, 2, 2, 1), "lhs_dilation": (2, 3), "window_reversal": (1, 1)}),
+    ((1, 5, 6, 40), (2, 2), {"padding": (1, 2, 3, 3), "lhs_dilation": (3, 3)}),
+    ((2, 700, 24), (5,), {"padding": (-1, 4), "lhs_dilation": (2,)}),
 ]
 # (rows, sums of so many, batches): groups of positions that do not come out even, one and several units.
 PRODUCTS = [(64, 16, 1), (97, 33, 1), (1000, 64, 1), (131, 300, 1), (3000, 21, 1), (70, 40, 3), (5, 64, 1)]
