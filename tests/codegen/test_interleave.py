@@ -167,3 +167,13 @@ def test_rows_of_joined_parts() -> None:
             case("12 of bytes", [((300, 4), "ui8"), ((300, 4), "ui8")], pairs),
         ]
     )
+
+
+@pytest.mark.parametrize("rows", [8, 10, 20, 31])
+def test_few_rows(rows: int) -> None:
+    """Lanes are as many as the rows fill twice."""
+    made = [((50, c, rows), d) for c in (2, 3, 7) for d in ("f32", "i8", "complex<f32>")]
+    check([case(f"{t}", [t], lambda g, x: last(g, x, (0, 2, 1))) for t in made])
+    g = Graph(Tensor((50, 3, rows), DTYPES["f32"]))
+    text = emit_kernel(g.done(last(g, g.args[0], (0, 2, 1))), "k", host()).text
+    assert "gather" not in text

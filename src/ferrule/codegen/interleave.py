@@ -28,6 +28,8 @@ LONGEST = 15
 # Rows so short are better mixed than written one by one, even where nothing lies across them; of complex numbers those
 # of one less: four fill a register.
 SHORT = 4
+# Lanes where there are few rows.
+LEAST = 4
 # Operations per element up to which the places of a row are written out one by one, when each has an expression of its
 # own.
 JOINED = 400.0
@@ -51,6 +53,8 @@ def lanes_along_rows(family: Family, block: Block, along: Sequence[tuple[Value, 
     if mixed_parts and 2 * sizes[-1] > LONGEST:
         return 0
     width = family.machine.vector_bytes * 8 // max(8, *(bits_of(compute_type(t)) for t in types))
+    while width > LEAST and sizes[-2] < 2 * width:
+        width //= 2
     if sizes[-2] < 2 * width:
         return 0
     if sizes[-1] <= SHORT - mixed_parts or joined:

@@ -22,7 +22,7 @@ ROWS, COLUMNS = 4, 16
 # Runs of lanes that are shorter than so many squares go together with the next ones.
 LANES = 4
 # Runs of less than a line: so many of them in one iteration of the grid, in each direction.
-LINE, DOWN, ALONG = 64, 16, 64
+LINE, DOWN, ALONG, FEW = 64, 16, 64, 8
 # A square's rows are written out one by one: expressions beyond this cost are left to plain loops.
 CHEAP = 40.0
 
@@ -111,35 +111,42 @@ def tiles_of_runs(
     high, wide = prod(sizes[r] for r in rows), sizes[beside]
     outside = [d for d in range(beside) if d not in rows]
     others = [sizes[d] for d in outside]
-    down, right = -(-high // DOWN), -(-wide // ALONG)
+    tall = DOWN if wide >= FEW else ALONG
+    down, right = -(-high // tall), -(-wide // ALONG)
 
     def iteration(i: V, _: list[V]) -> list[V]:
         em = family.at(1)
         with em.scope():
             *outer, row, column = em.ix.split(Index(i, 0, 0, prod(others) * down * right), [*others, down, right])
-            top, left = em.ix.mul(row, DOWN), em.ix.mul(column, ALONG)
-            bottom = em.ix.clamp(em.ix.add(top, DOWN), 0, high)
+            top, left = em.ix.mul(row, tall), em.ix.mul(column, ALONG)
+            bottom = em.ix.clamp(em.ix.add(top, tall), 0, high)
             edge = em.ix.clamp(em.ix.add(left, ALONG), 0, wide)
 
-            def line(y: V, _: list[V]) -> list[V]:
+            def run(y: V, x: V) -> None:
+                at: list[Component] = [ZERO] * len(sizes)
+                for loop, component in zip(outside, outer, strict=True):
+                    at[loop] = component
+                stride = 1
+                for loop in rows:
+                    at[loop] = em.ix.part(Index(y, 0, 0, high), stride, sizes[loop])
+                    stride *= sizes[loop]
+                at[beside] = Index(x, 0, 0, wide)
+                with em.scope():
+                    body(at[:-1])
 
-                def run(x: V, _: list[V]) -> list[V]:
-                    at: list[Component] = [ZERO] * len(sizes)
-                    for loop, component in zip(outside, outer, strict=True):
-                        at[loop] = component
-                    stride = 1
-                    for loop in rows:
-                        at[loop] = em.ix.part(Index(y, 0, 0, high), stride, sizes[loop])
-                        stride *= sizes[loop]
-                    at[beside] = Index(x, 0, 0, wide)
-                    with em.scope():
-                        body(at[:-1])
+            spans = [(top.base, bottom.base), (left.base, edge.base)]
+            turned = wide < FEW <= high  # the longer loop goes inside
+
+            def line(i: V, _: list[V]) -> list[V]:
+
+                def one(j: V, _: list[V]) -> list[V]:
+                    run(*((j, i) if turned else (i, j)))
                     return []
 
-                b.loop(left.base, edge.base, 1, [], run, "runs")
+                b.loop(*spans[not turned], 1, [], one, "runs")
                 return []
 
-            b.loop(top.base, bottom.base, 1, [], line, "lines")
+            b.loop(*spans[turned], 1, [], line, "lines")
         return []
 
     b.loop(begin, end, 1, [], iteration, "grid")
