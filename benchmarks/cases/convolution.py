@@ -123,6 +123,7 @@ def cases() -> list[Case]:
         shape("depthwise 3×3, 14² × 576", (1, 14, 14, 576), (3, 3, 1, 576), groups=576),
         shape("depthwise 5×5/2, 56² × 144", (1, 56, 56, 144), (5, 5, 1, 144), 2, groups=144),
         shape("1×1, 256² × 32 to 1", (1, 256, 256, 32), (1, 1, 32, 1)),
+        shape("3×3, 256² × 64 to 3", (1, 256, 256, 64), (3, 3, 64, 3)),
         shape("grouped 3×3, 32 groups, 28² × 256", (1, 28, 28, 256), (3, 3, 8, 256), groups=32),
         shape("1-D, width 9, 4 × 16000 × 32", (4, 16000, 32), (9, 32, 32)),
         shape("3-D 3×3×3, 16 × 56² × 16", (1, 16, 56, 56, 16), (3, 3, 3, 16, 32)),
@@ -134,6 +135,15 @@ def cases() -> list[Case]:
             torch_arguments=transposed_weights,
             flops=2.0 * 32 * 32 * 16 * 128 * 64,
             bytes=4.0 * (32 * 32 * 128 + 16 * 128 * 64 + 64 * 64 * 64),
+        ),
+        Case(
+            "transposed 4×4/2, 8 × 32² × 64 to 3",
+            transposed,
+            lambda: (normal(8, 32, 32, 64), normal(4, 4, 64, 3, seed=1, scale=0.03)),
+            torch=transposed_torch,
+            torch_arguments=transposed_weights,
+            flops=2.0 * 8 * 32 * 32 * 16 * 64 * 3,
+            bytes=4.0 * 8 * (32 * 32 * 64 + 64 * 64 * 3),
         ),
     ]
     found.append(

@@ -39,6 +39,11 @@ def functions():
         "log": (lambda x: jnp.log(jnp.abs(x)), lambda x: torch.log(torch.abs(x)), 1),
         "tanh": (jnp.tanh, "tanh", 1),
         "erf": (jax.lax.erf, "erf", 1),
+        "exact GELU": (
+            lambda x: jax.nn.gelu(x, approximate=False),
+            lambda x: torch.nn.functional.gelu(x),
+            1,
+        ),
         "sin": (jnp.sin, "sin", 10),
         "pow": (lambda x: jnp.abs(x) ** 1.7, lambda x: torch.abs(x) ** 1.7, 1),
         "rsqrt": (lambda x: jax.lax.rsqrt(x * x + 1), lambda x: torch.rsqrt(x * x + 1), 1),

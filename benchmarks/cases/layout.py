@@ -38,6 +38,30 @@ def windows_torch(x):
     return x.permute(0, 1, 3, 2, 4, 5).contiguous().view(-1, 49, c)
 
 
+def patches(x, side=16):
+    """An image as a row of its patches' pixels (ViT)."""
+    b, h, w, c = x.shape
+    x = x.reshape(b, h // side, side, w // side, side, c)
+    return x.transpose(0, 1, 3, 2, 4, 5).reshape(b, -1, side * side * c)
+
+
+def patches_torch(x, side=16):
+    b, h, w, c = x.shape
+    x = x.view(b, h // side, side, w // side, side, c)
+    return x.permute(0, 1, 3, 2, 4, 5).reshape(b, -1, side * side * c)
+
+
+def moved(shape, order):
+    name = f"{' × '.join(map(str, shape))} by {order}"
+    return Case(
+        name,
+        lambda x: x.transpose(order),
+        lambda: (normal(*shape),),
+        torch=lambda x: x.permute(order).contiguous(),
+        bytes=8 * int(np.prod(shape)),
+    )
+
+
 def cases() -> list[Case]:
     def square():
         return (normal(4096, 4096),)
@@ -99,6 +123,16 @@ def cases() -> list[Case]:
             torch=windows_torch,
             bytes=8 * 8 * 56 * 56 * 96,
         ),
+        Case(
+            "patches of 16 × 16, 8 × 224 × 224 × 3",
+            patches,
+            lambda: (normal(8, 224, 224, 3),),
+            torch=patches_torch,
+            bytes=8 * 8 * 224 * 224 * 3,
+        ),
+        moved((3, 224, 16, 2, 64), (2, 3, 4, 1, 0)),
+        moved((48, 64, 24, 5, 6), (2, 0, 3, 1, 4)),
+        moved((48, 512, 3, 20), (1, 0, 3, 2)),
         Case(
             "stack of 4 columns of 300 K",
             lambda *xs: jnp.stack(xs, -1),
