@@ -16,18 +16,12 @@
 namespace ferrule {
 namespace {
 
-// The same in all spatial dimensions but the last.
-ConvShape Outer(ConvShape shape) {
-  shape.windows.pop_back();
-  return shape;
-}
-
 template <class T, class Stored = T>
 class DepthwiseRows : public Prepared {
  public:
   explicit DepthwiseRows(const ConvShape& shape)
       : s_(shape),
-        outer_(Outer(shape)),
+        outer_(OuterShape(shape)),
         w_(s_.windows.back()),
         outer_taps_(outer_),
         functions_(ChannelFunctionsFor<T, Stored>(s_.output_features)) {

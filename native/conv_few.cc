@@ -15,12 +15,6 @@
 namespace ferrule {
 namespace {
 
-// The same in all spatial dimensions but the last.
-ConvShape Outer(ConvShape shape) {
-  shape.windows.pop_back();
-  return shape;
-}
-
 int64_t DivideUp(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // Output positions of a row whose taps meet elements of the image: all of them, or, where the image is dilated, those
@@ -53,7 +47,7 @@ class FewOutputs : public Prepared {
  public:
   explicit FewOutputs(const ConvShape& shape)
       : s_(shape),
-        outer_(Outer(shape)),
+        outer_(OuterShape(shape)),
         w_(s_.windows.back()),
         phases_(PhasesOf(w_)),
         outer_taps_(outer_),

@@ -8,6 +8,12 @@
 
 namespace ferrule {
 
+// The same in all spatial dimensions but the last.
+inline ConvShape OuterShape(ConvShape shape) {
+  shape.windows.pop_back();
+  return shape;
+}
+
 class ConvTaps {
  public:
   explicit ConvTaps(const ConvShape& shape) : s_(shape) {

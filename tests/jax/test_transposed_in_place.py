@@ -34,6 +34,18 @@ def test_sum_in_place(shape: tuple[int, ...], order: tuple[int, ...]) -> None:
 
 
 @pytest.mark.usefixtures("device")
+def test_a_smaller_array_crosses() -> None:
+    """It is spread over the result, which lies in the memory of the other operand."""
+
+    def add(x: jax.Array, y: jax.Array) -> jax.Array:
+        return jnp.broadcast_to(x.T, (3, 37, 70)) + y
+
+    x, y = np.arange(70 * 37, dtype=np.float32).reshape(70, 37), np.full((3, 37, 70), 0.5, np.float32)
+    got = jax.jit(add, donate_argnums=1)(x, jax.device_put(y) + 0)
+    np.testing.assert_array_equal(got, x.T + y)
+
+
+@pytest.mark.usefixtures("device")
 def test_temporaries_in_place() -> None:
     """Where the compiler itself puts the result into an operand's memory."""
     x = np.arange(70 * 37, dtype=np.float32).reshape(70, 37)

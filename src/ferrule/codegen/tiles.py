@@ -65,7 +65,9 @@ def plan(block: Block, along: Sequence[tuple[Value, int]], sizes: Sequence[int],
     if width < 4 or not any(loop != last and 4 * tensor(v).size >= total for v, loop in along) or not _cheap(block):
         return None
     width = square_side(block, width)
-    again = sum(tensor(arg).size >= total for arg in block.args) == 1
+    # The result may lie in the memory of what is as large as it and is read in its order.
+    crossed = {v for v, loop in along if loop != last} - {v for v, loop in along if loop == last}
+    again = all(arg in crossed for arg in block.args if tensor(arg).size >= total)
     if (across := crossing(block, along, sizes, width)) is not None:
         return Squares((across,), last, width, again)
     for _, order in orders(block.results, block.results[0].shape, sizes):
