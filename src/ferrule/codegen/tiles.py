@@ -23,6 +23,8 @@ ROWS, COLUMNS = 4, 16
 LANES = 4
 # Runs of less than a line: so many of them in one iteration of the grid, in each direction.
 LINE, DOWN, ALONG, FEW = 64, 16, 64, 8
+# Lanes of 8 and 16 bits, so many of them apart, are picked from whole vectors (codegen/memory.py) faster.
+CLOSE = 4
 # A square's rows are written out one by one: expressions beyond this cost are left to plain loops.
 CHEAP = 40.0
 
@@ -70,10 +72,12 @@ def plan(block: Block, along: Sequence[tuple[Value, int]], sizes: Sequence[int],
     again = all(arg in crossed for arg in block.args if tensor(arg).size >= total)
     if (across := crossing(block, along, sizes, width)) is not None:
         return Squares((across,), last, width, again)
-    for _, order in orders(block.results, block.results[0].shape, sizes):
+    for value, order in orders(block.results, block.results[0].shape, sizes):
         if not order or not order[0] or last in order[0]:
             continue
         rows, dims = [*order[0]], iter(order[1:])
+        if [last] in order[1:2] and prod(sizes[r] for r in rows) <= CLOSE and tensor(value).dtype.itemsize < 4:
+            continue
         lanes = _longer(sizes, last, width, rows)
         while prod(sizes[r] for r in rows) < width and (dim := next(dims, None)) and max(dim) < lanes:
             rows += dim
