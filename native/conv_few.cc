@@ -52,11 +52,10 @@ class FewOutputs : public Prepared {
         phases_(PhasesOf(w_)),
         outer_taps_(outer_),
         functions_(ChosenFew<T>()) {
-    for (const Phase& p : phases_) longest_ = std::max(longest_, p.taps);
-    taps_at_once_ = w_.kernel_dilation == 1 ? longest_ : 1;
-    runs_ = longest_ / taps_at_once_;
-    row_ = FewRow(taps_at_once_ * s_.input_features, functions_.lanes);
-    each_ = outer_taps_.count() * runs_ * s_.output_features * row_;
+    runs_ = w_.kernel_dilation == 1 ? 1 : w_.kernel;
+    int64_t longest = 0;
+    for (const Phase& p : phases_) longest = std::max(longest, Depth(p));
+    each_ = outer_taps_.count() * runs_ * s_.output_features * FewRow(longest, functions_.lanes);
     stretch_ = std::min<int64_t>(phases_[0].positions, kStretch);
     stretches_ = DivideUp(phases_[0].positions, stretch_);
   }
@@ -86,6 +85,7 @@ class FewOutputs : public Prepared {
  private:
   static constexpr int64_t kStretch = 512, kWorthSharing = 1 << 17;
 
+  // Elements of a run.
   int64_t Depth(const Phase& p) const { return (w_.kernel_dilation == 1 ? p.taps : 1) * s_.input_features; }
 
   // weights[outer tap][run][output] as FewWeights has them.
@@ -159,9 +159,8 @@ class FewOutputs : public Prepared {
   const std::vector<Phase> phases_;
   const ConvTaps outer_taps_;
   const FewFunctions<T>& functions_;
-  int64_t longest_ = 1;          // taps of a phase
-  int64_t taps_at_once_, runs_;  // taps of a row that are one run, and how many runs
-  int64_t row_, each_;           // weights of a run and an output, and of a phase, at most
+  int64_t runs_;                 // into which the taps of a row fall
+  int64_t each_;                 // weights of a phase, at most
   int64_t stretch_, stretches_;  // positions that go along a row together, and how many such
 };
 

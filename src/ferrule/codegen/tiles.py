@@ -103,6 +103,18 @@ def plan_runs(block: Block, along: Sequence[tuple[Value, int]], sizes: Sequence[
     return None
 
 
+def _place(
+    em: Emitter, sizes: Sequence[int], outer: dict[int, Component], rows: Sequence[int], row: Index
+) -> list[Component]:
+    """An index whose loops `rows`, the innermost one first, are parts of one number; zeros where nothing is said."""
+    at: list[Component] = [outer.get(loop, ZERO) for loop in range(len(sizes))]
+    stride = 1
+    for loop in rows:
+        at[loop] = em.ix.part(row, stride, sizes[loop])
+        stride *= sizes[loop]
+    return at
+
+
 def tiles_of_runs(
     family: Family,
     sizes: Sequence[int],
@@ -129,13 +141,7 @@ def tiles_of_runs(
             edge = em.ix.clamp(em.ix.add(left, ALONG), 0, wide)
 
             def run(y: V, x: V) -> None:
-                at: list[Component] = [ZERO] * len(sizes)
-                for loop, component in zip(outside, outer, strict=True):
-                    at[loop] = component
-                stride = 1
-                for loop in rows:
-                    at[loop] = em.ix.part(Index(y, 0, 0, high), stride, sizes[loop])
-                    stride *= sizes[loop]
+                at = _place(em, sizes, dict(zip(outside, outer, strict=True)), rows, Index(y, 0, 0, high))
                 at[beside] = Index(x, 0, 0, wide)
                 with em.scope():
                     body(at[:-1])
@@ -208,14 +214,8 @@ def tiles(
                 last_lane = em.ix.sub(edge, em.ix.divmod(edge, width)[1])
 
             def place(row: Index, lanes: Index) -> list[Component]:
-                at: list[Component] = [ZERO] * len(sizes)
+                at = _place(em, sizes, dict(zip(outside, outer, strict=True)), squares.rows, row)
                 at[squares.lanes :] = em.ix.split(lanes, sizes[squares.lanes :])
-                for loop, component in zip(outside, outer, strict=True):
-                    at[loop] = component
-                stride = 1
-                for loop in squares.rows:
-                    at[loop] = em.ix.part(row, stride, sizes[loop])
-                    stride *= sizes[loop]
                 return at
 
             def within(place: V, size: int) -> tuple[V, int]:
