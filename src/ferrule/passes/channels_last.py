@@ -27,12 +27,15 @@ Wishes = tuple[Order | None, Order | None, Order | None]
 Forms = dict[Value, tuple[Value, Order, Block]]
 # Convolutions with fewer output features have their own loops for channels first (native/conv_lines.cc).
 FEWEST = 9
+# Positions from which an only convolution of single elements takes its image as it lies (native/conv_pointwise.cc).
+POSITIONS = 128
 
 
 def channels_last(block: Block) -> Block:
     """Returns the block, which it uses up, with convolutions turned around, and what is made of their results as far
     as it can be. It is simplified then."""
-    if not any(op.name == "convolution" and _wishes(op, set()) for op in block.walk()):
+    found = [op for op in block.walk() if op.name == "convolution" and _wishes(op, set())]
+    if not found or (len(found) == 1 and _is_product(found[0])):
         return block
     forms: Forms = {}
 
@@ -57,6 +60,25 @@ def _repeats(value: Value) -> bool:
         about is not None
         and about.name == "broadcast_in_dim"
         and 4 * tensor(about.operands[0]).size <= tensor(value).size
+    )
+
+
+def _is_product(op: Op) -> bool:
+    """Is it the kernel times each image, where that lies?"""
+    dims: ConvDims = op.attrs["dimension_numbers"]
+    image, kernel = op.operands
+    ones = [kernel.shape[d] for d in dims.kernel_spatial_dimensions]
+    for name in ("window_strides", "lhs_dilation"):
+        ones += op.attrs.get(name) or ()
+    ones += [int(op.attrs.get(name, 1)) for name in ("feature_group_count", "batch_group_count")]
+    order = (dims.input_batch_dimension, dims.input_feature_dimension, *dims.input_spatial_dimensions)
+    return (
+        image.dtype == f32
+        and all(n == 1 for n in ones)
+        and not np.any(op.attrs.get("padding") or 0)
+        and order == (dims.output_batch_dimension, dims.output_feature_dimension, *dims.output_spatial_dimensions)
+        and order == tuple(range(len(order)))
+        and prod(image.shape[2:]) >= POSITIONS
     )
 
 

@@ -251,8 +251,21 @@ def _product(shape: Sequence[int], dims: Sequence[int]) -> int:
 @matcher("convolution")
 def _convolution(out: Block, op: Op, operands: list[Value]) -> Sequence[Value]:
     type, operands = sums(op, operands), [_cast(out, v, taken_as(op, v.dtype), op) for v in operands]
-    call = convolution_call(out, op, from_bytes(op, operands) or operands, "conv", type)
+    image, kernel = from_bytes(op, operands) or operands
+    kernel, reversal = _unreversed(op, kernel)
+    call = convolution_call(out, op, [image, kernel], "conv", type, reversal)
     return [_cast(out, call, op.result.dtype, op)]
+
+
+def _unreversed(op: Op, kernel: Value) -> tuple[Value, tuple[int, ...]]:
+    """The kernel before a `reverse` of its taps, as the gradient of a convolution has it, and the `window_reversal` that
+    says the same: the call copies the kernel anyway, or need not turn it around at all."""
+    spatial = op.attrs["dimension_numbers"].kernel_spatial_dimensions
+    reversal = [int(r) for r in op.attrs.get("window_reversal") or (0,) * len(spatial)]
+    while (about := kernel.op) is not None and about.name == "reverse" and set(about.attrs["dimensions"]) <= {*spatial}:
+        reversal = [r ^ (d in about.attrs["dimensions"]) for r, d in zip(reversal, spatial, strict=True)]
+        kernel = about.operands[0]
+    return kernel, tuple(reversal)
 
 
 def convolution_call(
