@@ -58,3 +58,15 @@ def test_many_features(images, features):
     want = (lhs.astype("d").reshape(-1, features) @ rhs.reshape(features, 48)).reshape(images, 14, 14, 48)
     got = call("conv", [lhs, rhs], [(want.shape, "f")], standard_conv(2, "NHWC"))[0]
     close(got, want, "f", features)
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NCH"])
+@pytest.mark.parametrize("images", [1, 3])
+@pytest.mark.parametrize("features", [(20, 33), (1, 16), (40, 9)])
+def test_channels_first(layout, images, features):
+    """The kernel times each image, before the library, which would rearrange the image."""
+    space = (12, 13) if layout == "NCHW" else (156,)
+    lhs, rhs = random((images, features[0], *space), "f"), random((features[1], features[0], *(1 for _ in space)), "f")
+    want = np.einsum("oi,bip->bop", rhs.reshape(features[::-1]).astype("d"), lhs.reshape(images, features[0], -1))
+    got = call("conv", [lhs, rhs], [((images, features[1], *space), "f")], standard_conv(len(space), layout))[0]
+    close(got, want.reshape(got.shape), "f", features[0])

@@ -100,8 +100,26 @@ def merged(x, w, b):
 
 
 def few(x, w, b):
-    """The loops along lines take these as they are."""
+    """Few output features of many along short lines: loops for channels last."""
     return conv(x, w[:8]) * 2
+
+
+def fewer(x, w, b):
+    """The loops along lines take these as they are."""
+    return conv(x[:, :4], w[:8, :4]) * 2
+
+
+def long(x, w, b):
+    return conv(jnp.tile(x, (1, 1, 1, 8)), w[:8]) * 2
+
+
+def product(x, w, b):
+    """The kernel times each image."""
+    return jax.nn.relu(conv(jnp.tile(x, (1, 1, 2, 2)), w[:, :, :1, :1]) + b[:, None, None])
+
+
+def products(x, w, b):
+    return conv(product(x, w, b), w[:, :, 1:2, :1])
 
 
 def last(x, w, b):
@@ -122,7 +140,11 @@ CASES = [
     (grouped, 1),
     (larger, 1),
     (merged, 2),
-    (few, 0),
+    (few, 2),
+    (fewer, 0),
+    (long, 0),
+    (product, 0),
+    (products, 2),
     (last, 0),
 ]
 

@@ -25,8 +25,9 @@ Order = tuple[int, ...]  # of a value's dimensions, in another form of it
 Wishes = tuple[Order | None, Order | None, Order | None]
 # Another form of a value: the value there, its order, and the block in which it is known.
 Forms = dict[Value, tuple[Value, Order, Block]]
-# Convolutions with fewer output features have their own loops for channels first (native/conv_lines.cc).
-FEWEST = 9
+# Convolutions with fewer output features have their own loops for channels first (native/conv_lines.cc), and for channels
+# last, too (native/conv_few.cc), which do better where lines are short or input features are many.
+FEWEST, LONG, LONG_FOR_EACH, DEEP = 9, 128, 4, 8
 # Positions from which an only convolution of single elements takes its image as it lies (native/conv_pointwise.cc).
 POSITIONS = 128
 
@@ -61,6 +62,15 @@ def _repeats(value: Value) -> bool:
         and about.name == "broadcast_in_dim"
         and 4 * tensor(about.operands[0]).size <= tensor(value).size
     )
+
+
+def _goes_along_lines(op: Op, dims: ConvDims) -> bool:
+    """Has it few output features, and is better off with its channels first?"""
+    image, result = op.operands[0], op.result
+    depth, line = image.shape[dims.input_feature_dimension], result.shape[dims.output_spatial_dimensions[-1]]
+    if result.shape[dims.output_feature_dimension] >= FEWEST:
+        return False
+    return image.dtype != f32 or depth < DEEP or line >= min(LONG, LONG_FOR_EACH * depth)
 
 
 def _is_product(op: Op) -> bool:
@@ -110,7 +120,7 @@ def _wishes(op: Op, moved: set[Value]) -> Wishes | None:
         channels = dims.input_feature_dimension, dims.output_feature_dimension
         depthwise = groups > 1 and kernel.shape[dims.kernel_input_feature_dimension] == 1
         # Of groups, oneDNN's kernels for channels first are the faster ones, unless each has one channel.
-        few = groups < FEWEST if depthwise else groups > 1 or result.shape[channels[1]] < FEWEST
+        few = groups < FEWEST if depthwise else groups > 1 or _goes_along_lines(op, dims)
         wishes = _last(image, channels[0]), None, _last(result, channels[1])
     if (few and not moved & {image, kernel}) or all(w is None or w == tuple(sorted(w)) for w in wishes):
         return None
