@@ -119,8 +119,13 @@ def _wishes(op: Op, moved: set[Value]) -> Wishes | None:
     else:
         channels = dims.input_feature_dimension, dims.output_feature_dimension
         depthwise = groups > 1 and kernel.shape[dims.kernel_input_feature_dimension] == 1
-        # Of groups, oneDNN's kernels for channels first are the faster ones, unless each has one channel.
-        few = groups < FEWEST if depthwise else groups > 1 or _goes_along_lines(op, dims)
+        if depthwise:
+            few = groups < FEWEST
+        elif groups > 1:
+            # Of groups that give as many channels as they take, oneDNN's kernels for channels first are the faster ones.
+            few = image.shape[channels[0]] == result.shape[channels[1]]
+        else:
+            few = _goes_along_lines(op, dims)
         wishes = _last(image, channels[0]), None, _last(result, channels[1])
     if (few and not moved & {image, kernel}) or all(w is None or w == tuple(sorted(w)) for w in wishes):
         return None
