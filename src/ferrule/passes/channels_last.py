@@ -28,6 +28,7 @@ Forms = dict[Value, tuple[Value, Order, Block]]
 # Convolutions with fewer output features have their own loops for channels first (native/conv_lines.cc), and for channels
 # last, too (native/conv_few.cc), which do better where lines are short or input features are many.
 FEWEST, LONG, LONG_FOR_EACH, DEEP = 9, 128, 4, 8
+# Of groups that give as many channels as they take, oneDNN's kernels for channels first are the faster ones.
 # Positions from which an only convolution of single elements takes its image as it lies (native/conv_pointwise.cc).
 POSITIONS = 128
 
@@ -114,7 +115,9 @@ def _wishes(op: Op, moved: set[Value]) -> Wishes | None:
     if batch_groups > 1 or (taps > positions and groups == 1):
         # The gradient of a kernel: its images' channels are what the convolution takes for batch and features.
         channels = dims.input_batch_dimension, dims.kernel_output_feature_dimension
-        few = max(image.shape[channels[0]], kernel.shape[channels[1]]) < FEWEST
+        inputs, outputs = image.shape[channels[0]], kernel.shape[channels[1]]
+        few = max(inputs, outputs) < FEWEST
+        few = few or (1 < batch_groups < inputs and (inputs == outputs or positions == 1))
         wishes = _last(image, channels[0]), _last(kernel, channels[1]), None
     else:
         channels = dims.input_feature_dimension, dims.output_feature_dimension
@@ -122,7 +125,6 @@ def _wishes(op: Op, moved: set[Value]) -> Wishes | None:
         if depthwise:
             few = groups < FEWEST
         elif groups > 1:
-            # Of groups that give as many channels as they take, oneDNN's kernels for channels first are the faster ones.
             few = image.shape[channels[0]] == result.shape[channels[1]]
         else:
             few = _goes_along_lines(op, dims)
