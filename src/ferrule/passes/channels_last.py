@@ -28,9 +28,9 @@ Forms = dict[Value, tuple[Value, Order, Block]]
 # Convolutions with fewer output features have their own loops for channels first (native/conv_lines.cc), and for channels
 # last, too (native/conv_few.cc), which do better where lines are short or input features are many.
 FEWEST, LONG, LONG_FOR_EACH, DEEP = 9, 128, 4, 8
-# Of groups that give as many channels as they take, oneDNN's kernels for channels first are the faster ones.
-# Positions from which an only convolution of single elements takes its image as it lies (native/conv_pointwise.cc).
-POSITIONS = 128
+# Positions from which an only convolution of single elements takes its image as it lies (native/conv_pointwise.cc): beside
+# a kernel that stays in a near cache, of so many elements, and beside others.
+FEW_POSITIONS, NEAR, POSITIONS = 16, 1 << 18, 128
 
 
 def channels_last(block: Block) -> Block:
@@ -89,7 +89,7 @@ def _is_product(op: Op) -> bool:
         and not np.any(op.attrs.get("padding") or 0)
         and order == (dims.output_batch_dimension, dims.output_feature_dimension, *dims.output_spatial_dimensions)
         and order == tuple(range(len(order)))
-        and prod(image.shape[2:]) >= POSITIONS
+        and prod(image.shape[2:]) >= (FEW_POSITIONS if prod(kernel.shape) <= NEAR else POSITIONS)
     )
 
 
@@ -125,7 +125,8 @@ def _wishes(op: Op, moved: set[Value]) -> Wishes | None:
         if depthwise:
             few = groups < FEWEST
         elif groups > 1:
-            few = image.shape[channels[0]] == result.shape[channels[1]]
+            # Here oneDNN's kernels for channels first are the faster ones.
+            few = taps == 1 or image.shape[channels[0]] == result.shape[channels[1]]
         else:
             few = _goes_along_lines(op, dims)
         wishes = _last(image, channels[0]), None, _last(result, channels[1])
