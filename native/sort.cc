@@ -17,6 +17,7 @@
 #include "radix_sort.h"
 #include "range_sort.h"
 #include "sort_keys.h"
+#include "sort_shape.h"
 #include "thread_pool.h"
 
 namespace ferrule {
@@ -93,31 +94,6 @@ T* ParallelSort(ThreadPool& pool, T* a, T* b, int64_t n, Piece piece, Less less)
   return a;
 }
 
-struct SortShape {
-  int64_t outer, length, inner;  // element (o, i, j) is at (o * length + i) * inner + j
-  std::vector<int64_t> sizes;    // bytes of an element of each operand
-
-  std::vector<int64_t> kept;  // the operands whose results are wanted; none is said when all are
-
-  int64_t Base(int64_t row) const { return row / inner * length * inner + row % inner; }
-};
-
-// A result for each operand; null where it is not wanted.
-class ResultOfEach {
- public:
-  ResultOfEach(const SortShape& s, void* const* results) : results_(results) {
-    if (s.kept.empty()) return;
-    all_.resize(s.sizes.size(), nullptr);
-    for (size_t i = 0; i < s.kept.size(); ++i) all_[s.kept[i]] = results[i];
-    results_ = all_.data();
-  }
-  void* const* get() const { return results_; }
-
- private:
-  std::vector<void*> all_;
-  void* const* results_;
-};
-
 // Moves one row of each operand into place, except operand `but`: result[i] = operand[positions(i)].
 template <class PositionOf>
 void Gather(const SortShape& s, void* const* operands, void* const* results, int64_t row, int64_t begin, int64_t end,
@@ -130,25 +106,7 @@ void Gather(const SortShape& s, void* const* operands, void* const* results, int
       T* to = static_cast<T*>(results[k]) + base;
       for (int64_t i = begin; i < end; ++i) to[i * s.inner] = from[position(i) * s.inner];
     };
-    struct Sixteen {
-      char bytes[16];
-    };
-    switch (s.sizes[k]) {
-      case 1:
-        move(static_cast<uint8_t*>(nullptr));
-        break;
-      case 2:
-        move(static_cast<uint16_t*>(nullptr));
-        break;
-      case 4:
-        move(static_cast<uint32_t*>(nullptr));
-        break;
-      case 8:
-        move(static_cast<uint64_t*>(nullptr));
-        break;
-      default:
-        move(static_cast<Sixteen*>(nullptr));
-    }
+    WithTypeOfSize(s.sizes[k], move);
   }
 }
 
@@ -156,7 +114,7 @@ void Gather(const SortShape& s, void* const* operands, void* const* results, int
 // single one is from `cut_from` on.
 template <class Row>
 void ForRows(const SortShape& s, ThreadPool& pool, int64_t cut_from, Row row) {
-  int64_t rows = s.outer * s.inner;
+  const int64_t rows = s.rows();
   if (s.length >= (rows == 1 ? cut_from : kParallelFrom) && rows < 2 * pool.threads()) {
     for (int64_t r = 0; r < rows; ++r) row(r, true);
     return;
@@ -449,6 +407,7 @@ Result<std::unique_ptr<Prepared>> PrepareSort(const CallDesc& call) {
     FERRULE_RETURN_IF_ERROR(attributes.status());
     FloatOrder floats = canonical ? FloatOrder::kCanonical : total ? FloatOrder::kTotal : FloatOrder::kPlain;
     bool descending = order == "gt";
+    if (auto network = NetworkSort(shape, type, key, floats, descending)) return network;
     if (SortKeyBytes(type) == 8) {
       return std::unique_ptr<Prepared>(new KeySort<uint64_t>(std::move(shape), type, key, floats, descending));
     }

@@ -10,6 +10,7 @@
 #include "element.h"
 #include "program.h"
 #include "sort_keys.h"
+#include "sort_shape.h"
 #include "thread_pool.h"
 
 namespace ferrule {
@@ -185,6 +186,7 @@ Result<std::unique_ptr<Prepared>> PrepareTopK(const CallDesc& call) {
   int64_t rows = 1;
   for (size_t i = 0; i + 1 < dims.size(); ++i) rows *= dims[i];
   if (k == 0 || rows == 0) return std::unique_ptr<Prepared>(new Nothing);
+  if (auto network = NetworkTopK(type, rows, dims.back(), k)) return network;
   if (SortKeyBytes(type) == 8) return std::unique_ptr<Prepared>(new TopK<uint64_t>(type, rows, dims.back(), k));
   return std::unique_ptr<Prepared>(new TopK<uint32_t>(type, rows, dims.back(), k));
 }

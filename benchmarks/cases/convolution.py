@@ -97,6 +97,24 @@ def causal_torch(x, w):
     return torch.conv1d(x, w, groups=w.shape[0]).transpose(1, 2)
 
 
+def channels_first(name, x, w, groups=1):
+    """As jax.lax.conv and PyTorch take them."""
+
+    def convolve(x, w):
+        numbers = ("NCHW", "OIHW", "NCHW")
+        return jax.lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=numbers, feature_group_count=groups)
+
+    positions = x[0] * x[2] * x[3]
+    return Case(
+        name,
+        convolve,
+        lambda: (normal(*x), normal(*w, seed=1, scale=float(np.prod(w[1:])) ** -0.5)),
+        torch=lambda x, w: torch.conv2d(x, w, padding=w.shape[2] // 2, groups=groups),
+        flops=2.0 * positions * float(np.prod(w)),
+        bytes=4.0 * float(np.prod(x) + np.prod(w) + positions * w[0]),
+    )
+
+
 def cases() -> list[Case]:
     found = [
         Case(
@@ -177,6 +195,12 @@ def cases() -> list[Case]:
             bytes=4.0 * (3 * count + 2 * 9 * 128 * 128),
         )
     )
+    found += [
+        channels_first("3×3, 14² × 256, channels first", (1, 256, 14, 14), (256, 256, 3, 3)),
+        channels_first("1×1, 8 × 28² × 128 to 512, channels first", (8, 128, 28, 28), (512, 128, 1, 1)),
+        channels_first("3×3, 16 × 32² × 64 to 3, channels first", (16, 64, 32, 32), (3, 64, 3, 3)),
+        channels_first("3×3, 8 × 14² × 512 in 32 groups, channels first", (8, 512, 14, 14), (512, 16, 3, 3), 32),
+    ]
     count = 4 * 1024 * 256
     found.append(
         Case(

@@ -90,6 +90,30 @@ def cases() -> list[Case]:
             bytes=4 * 1024 * 1001,
         ),
         Case(
+            "median filter 3×3, 512²",
+            lambda x: jnp.median(neighbours(jnp, x), 0),
+            lambda: (normal(514, 514),),
+            torch=lambda x: neighbours(torch, x).median(0)[0],
+            bytes=8 * 512 * 512,
+            tolerance=0,
+        ),
+        Case(
+            "top 2 of each row, 8192 × 8",
+            lambda x: top(x, 2),
+            lambda: (normal(8192, 8),),
+            torch=lambda x: tuple(torch.topk(x, 2)),
+            bytes=8 * 8192 * 6,
+            tolerance=0,
+        ),
+        Case(
+            "argsort of each row, 20000 × 16",
+            lambda x: jnp.argsort(x, 1),
+            lambda: (normal(20000, 16),),
+            torch=lambda x: torch.argsort(x, dim=1, stable=True),
+            bytes=8 * 20000 * 16,
+            tolerance=0,
+        ),
+        Case(
             "searchsorted, 100 K in 10 K",
             jnp.searchsorted,
             lambda: (np.sort(normal(10_000)), normal(100_000, seed=1)),
@@ -98,6 +122,10 @@ def cases() -> list[Case]:
             reference="f32",
         ),
     ]
+
+
+def neighbours(of, x):
+    return of.stack([x[i : i + 512, j : j + 512] for i in range(3) for j in range(3)])
 
 
 def by_key_torch(k, a, b):
