@@ -27,7 +27,7 @@ UNARY: dict[str, tuple[Reference, float, float | None]] = {
     "bessel_i1e": (special.i1e, 0.51, None),
     "log": (np.log, 0.76, 0.52),
     "log_plus_one": (np.log1p, 1, 1.5),
-    "logistic": (lambda x: np.exp(-np.logaddexp(0, -x)) if x.dtype != np.float64 else special.expit(x), 1.1, 0.7),
+    "logistic": (lambda x: np.exp(-np.logaddexp(0, -x)) if x.dtype != np.float64 else special.expit(x), 2.4, 0.7),
     "sine": (np.sin, 0.56, 0.52),
     "cosine": (np.cos, 0.56, 0.52),
     "tan": (np.tan, 1, 0.53),

@@ -111,20 +111,14 @@ def tanh(x: Num) -> Num:
 
 
 def logistic(x: Num) -> Num:
-    """1 / (1 + t) or t / (1 + t) with t = e^-|x| as a sum of two parts, and the division's remainder."""
+    """1 / (1 + t) or t / (1 + t) with t = e^-|x|; the power of two in t comes last, so that denormals are right."""
     size = limit(-abs(x), -104.0, 0.0)
     tail, float_n, n = _exp_parts(size)
     a = tail + 1.0
-    b = (1.0 - a) + tail
-    scale = power_of_two((size < -80.0).where(-120, n))
-    high, low = a * scale, b * scale
-    d = high + 1.0
-    low = (1.0 - d) + high + low
+    below = a.fma(power_of_two((size < -80.0).where(-120, n)), 1.0)
     negative = x < 0.0
-    inverse = 1.0 / d
-    q = negative.where(a, 1.0) * inverse
-    rest = (-q).fma(d, negative.where(a, 1.0)) + negative.where(b, 0.0) - q * low
-    return x.b.dialect.scale(rest.fma(inverse, q), negative.where(float_n, 0.0), negative.where(n, 0))
+    q = negative.where(a, 1.0) / below
+    return x.b.dialect.scale(q, negative.where(float_n, 0.0), negative.where(n, 0))
 
 
 def sinh(x: Num) -> Num:
