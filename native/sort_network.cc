@@ -187,8 +187,6 @@ class Network {
     });
   }
 
-  const SortShape& shape() const { return s_; }
-
  private:
   int64_t Exchanges() const { return static_cast<int64_t>(exchanges_.size()); }
 

@@ -109,6 +109,13 @@ def cases() -> list[Case]:
             bytes=8 * 16 * 224 * 224 * 3,
         ),
         Case(
+            "4 × 100 × 8192 to the end, times a factor for each of 100",
+            lambda x, y: x.transpose(1, 2, 0) * y[:, None, None],
+            lambda: (normal(4, 100, 8192), normal(100, seed=1)),
+            torch=lambda x, y: (x.permute(1, 2, 0) * y[:, None, None]).contiguous(),
+            bytes=8 * 4 * 100 * 8192,
+        ),
+        Case(
             "normalized bytes to NCHW, 16 × 224 × 224 × 3",
             pixels,
             lambda: (integers(256, 16, 224, 224, 3, dtype=np.uint8),),

@@ -158,6 +158,17 @@ def cases() -> list[Case]:
             bytes=4 * 65536 * 33,
         )
     )
+    for text, shape in (("dn,dn->n", (64, 10_000)), ("tbc,tbc->bc", (50, 32, 256))):
+        found.append(
+            Case(
+                f"{text}, {' × '.join(map(str, shape))} f32",
+                lambda x, y, text=text: jnp.einsum(text, x, y),
+                lambda shape=shape: (normal(*shape), normal(*shape, seed=1)),
+                torch=lambda x, y, text=text: torch.einsum(text, x, y),
+                flops=2 * int(np.prod(shape)),
+                bytes=8 * int(np.prod(shape)),
+            )
+        )
     found.append(
         Case(
             "x @ yᵀ, 1024³ f32",

@@ -107,3 +107,39 @@ def test_they_are_turned_in_squares(shape: tuple[int, ...], order: tuple[int, ..
     g = Graph(Tensor(shape, DTYPES["f32"]))
     text = emit_kernel(g.done(moved(g, g.args[0], order)), "k", host()).text
     assert "squares" in text and "gather" not in text
+
+
+def factored(g: Graph, x: Value, y: Value, order: tuple[int, ...], along: int) -> Value:
+    """Times a factor of its own for each place along one dimension of the result."""
+    across = moved(g, x, order)
+    type = Tensor(across.shape, x.dtype)
+    return g("multiply", across, g("broadcast_in_dim", y, result=type, broadcast_dimensions=(along,)))
+
+
+FACTORED = [((4, 20, 32, 16), (1, 2, 3, 0)), ((256, 20, 48), (2, 0, 1)), ((40, 7, 35), (2, 0, 1)), ((9, 64, 33), (1, 2, 0))]
+
+
+@pytest.mark.parametrize("size", [64, 32])
+@pytest.mark.parametrize("dtype", ["f32", "f64", "bf16", "i8"])
+def test_with_a_factor_along_a_dimension(dtype: str, size: int) -> None:
+    if size > host().vector_bytes:
+        pytest.skip(f"this processor has no vectors of {size} bytes")
+    made = [
+        case(
+            f"{shape} {order} along {along}",
+            [(shape, dtype), ((shape[order[along]],), dtype)],
+            partial(factored, order=order, along=along),
+        )
+        for shape, order in FACTORED
+        for along in range(len(shape))
+    ]
+    check(made, replace(host(), vector_bytes=size))
+
+
+@pytest.mark.parametrize("along", range(4))
+def test_only_what_is_large_is_turned_in_squares(along: int) -> None:
+    """A few images side by side are interleaved; a factor for each row does not change that."""
+    shape, order = FACTORED[0]
+    g = Graph(Tensor(shape, DTYPES["f32"]), Tensor((shape[order[along]],), DTYPES["f32"]))
+    text = emit_kernel(g.done(factored(g, *g.args, order, along)), "k", host()).text
+    assert "squares" not in text and "gather" not in text

@@ -62,6 +62,10 @@ PRODUCTS = {
     "between in a batch": ("bhk,bkhd->bhd", (2, 3, 20), (2, 20, 3, 5)),
     "batch between": ("bhd,bkhd->bhk", (2, 3, 40), (2, 9, 3, 40)),
     "around": ("kl,kbl->b", (9, 4), (9, 6, 4)),
+    "batch inside": ("tbc,tbc->bc", (50, 3, 70), (50, 3, 70)),
+    "batch inside, columns": ("ki,kji->ji", (20, 90), (20, 5, 90)),
+    "batch inside, two sums": ("fga,fgda->ad", (5, 6, 33), (5, 6, 4, 33)),
+    "batch inside, all": ("hwc,hwc->c", (11, 30, 24), (11, 30, 24)),
 }
 
 
@@ -190,4 +194,13 @@ def test_many_short_rows_are_sums_of_their_own(text):
     arrays = [np.zeros(shapes[side], np.float32) for side in text.split("->")[0].split(",")]
     text = str(jax.jit(lambda x, y: jnp.einsum(text, x, y)).lower(*arrays).compiler_ir("stablehlo"))
     program = compile_program(text.encode())
+    assert not any(isinstance(step, Call) for block in program.blocks for step in block)
+
+
+@pytest.mark.parametrize("text, shapes", [(t, s) for n, (t, *s) in PRODUCTS.items() if n.startswith("batch inside")])
+def test_lanes_along_a_batch(text, shapes):
+    """No library picks the numbers of each product apart."""
+    x, y = (np.zeros(shape, "f") for shape in shapes)
+    lowered = jax.jit(lambda x, y: jnp.einsum(text, x, y)).lower(x, y)
+    program = compile_program(str(lowered.compiler_ir("stablehlo")).encode())
     assert not any(isinstance(step, Call) for block in program.blocks for step in block)

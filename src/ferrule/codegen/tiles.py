@@ -71,9 +71,10 @@ def plan(block: Block, along: Sequence[tuple[Value, int]], sizes: Sequence[int],
     crossed = {v for v, loop in along if loop != last} - {v for v, loop in along if loop == last}
     again = all(arg in crossed for arg in block.args if tensor(arg).size >= total)
     if (across := crossing(block, along, sizes, width)) is not None:
-        return Squares((across,), last, width, again)
+        lanes = _longer(sizes, last, LANES * width, (across,)) if sizes[last] % width else last
+        return Squares((across,), lanes, width, again)
     for value, order in orders(block.results, block.results[0].shape, sizes):
-        if not order or not order[0] or last in order[0]:
+        if 4 * tensor(value).size < total or not order or not order[0] or last in order[0]:
             continue
         rows, dims = [*order[0]], iter(order[1:])
         if [last] in order[1:2] and prod(sizes[r] for r in rows) <= CLOSE and tensor(value).dtype.itemsize < 4:
@@ -97,7 +98,9 @@ def plan_runs(block: Block, along: Sequence[tuple[Value, int]], sizes: Sequence[
         return None
     if any(sizes[last] * v.dtype.itemsize >= LINE for v in block.results):
         return None
-    for _, order in orders(block.results, block.results[0].shape, sizes):
+    for value, order in orders(block.results, block.results[0].shape, sizes):
+        if 4 * tensor(value).size < total:
+            continue
         if len(order) > 1 and order[0] == [last] and order[1] and max(order[1]) < last - 1:
             return tuple(order[1])
     return None

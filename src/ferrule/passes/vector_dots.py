@@ -33,6 +33,8 @@ STORED = {"i8": ("f32", "bf16", "f16"), "ui8": ("f32", "bf16", "f16"), "bf16": (
 FEW, TINY, LONG, CROSSWISE, DEEP = 16, 4, 1 << 17, 4096, 1024
 # A vector and a matrix of so many contiguous rows of so few terms: each row is a sum of its own.
 ROWS, SHORT = 256, 512
+# Neighbours of a batch that are worth a vector.
+LANES = 8
 # Of a matrix that is computed: elements from which it matters, and operations for each of them up to which computing is
 # cheaper than reading.
 LARGE, SIMPLE = 1 << 14, 12.0
@@ -53,7 +55,7 @@ def vector_dot(out: Block, op: Op, operands: list[Value]) -> Value | None:
     if (rows_sums := _sums_of_rows(out, op, lhs, rhs, dims)) is not None:
         return rows_sums
     made = _made_for_it(out, lhs, rhs, dims)  # its number
-    if made is None and not _gains(lhs, rhs, dims) and not _lies_between(lhs, rhs, dims):
+    if made is None and not (_gains(lhs, rhs, dims) or _lies_between(lhs, rhs, dims) or _batch_inside(lhs, rhs, dims)):
         return None
     rows, columns = _free(lhs, dims, 0), _free(rhs, dims, 1)
     batch, results = len(dims.lhs_batching_dimensions), len(op.result.shape)
@@ -203,6 +205,18 @@ def _lies_between(lhs: Value, rhs: Value, dims: DotDims) -> bool:
         if any(joined([at[d] for d in group], lying.shape) is None for group in groups):
             return True
     return False
+
+
+def _batch_inside(lhs: Value, rhs: Value, dims: DotDims) -> bool:
+    """Does a vector meet a vector or matrix in each of a batch, whose elements are neighbours in memory? Lanes go along
+    the batch; a library would pick the numbers of each one apart."""
+    if not any(all(v.shape[d] == 1 for d in _free(v, dims, side)) for side, v in enumerate((lhs, rhs))):
+        return False
+    side = 0 if tensor(lhs).size >= tensor(rhs).size else 1
+    value = (lhs, rhs)[side]
+    lying, places = _as_it_lies(value, {d: d for d in range(len(value.shape))})
+    innermost = max((d for d, size in enumerate(lying.shape) if size > 1), default=None)
+    return innermost is not None and places[innermost] in _bound(dims, side)[0] and lying.shape[innermost] >= LANES
 
 
 def made_here(out: Block, value: Value) -> bool:
