@@ -60,8 +60,11 @@ def lanes_along_rows(family: Family, block: Block, along: Sequence[tuple[Value, 
     if sizes[-1] <= SHORT - mixed_parts or joined:
         return width
     total = prod(sizes)
-    across = [v for v, loop in along if loop == len(sizes) - 2 and 4 * tensor(v).size >= total]
-    return width if across and not any(loop == len(sizes) - 1 for _, loop in along) else 0
+    beside, inside = len(sizes) - 2, len(sizes) - 1
+    loops = {loop for _, loop in along}
+    large = {loop for v, loop in along if 4 * tensor(v).size >= total}
+    # What is made of small operands alone, such as an outer product, has only its result to take care of.
+    return width if (beside in large and inside not in loops) or not large and (beside in loops or inside not in loops) else 0
 
 
 def _once(block: Block, count: int) -> bool:
