@@ -25,6 +25,7 @@ CASES: dict[str, Callable] = {
     "compared": lambda np, x: x[np.where(np.arange(1000) < 2000, np.arange(1000), 0)],
     "compared here and there": lambda np, x: x[np.where(np.arange(1000) < 500, np.arange(1000) + 5, 7)],
     "whole rows": lambda np, x: x.reshape(25, 40)[np.arange(8) * 3],
+    "windows of each row": lambda np, x: x.reshape(5, 200)[:, np.arange(30)[:, None] * 3 + np.arange(100)],
     "a mean of windows": lambda np, x: x[np.arange(960)[:, None] + np.arange(41)].mean(1),
 }
 

@@ -74,6 +74,8 @@ MERGE = 16
 SEARCH = 300
 _OWN = frozenset({0})  # an element is asked for at the kernel's own index
 _NONE: frozenset[Op] = frozenset()
+# What indices are made of that kernels know without memory (codegen/counted.py).
+_COUNTED = frozenset("iota constant broadcast_in_dim reshape convert concatenate select compare add subtract multiply".split())
 # Ops that read elements a few times because each belongs to a short row of their result.
 _SPREADING = frozenset({"broadcast_in_dim", "concatenate", "gather"})
 _ELEMENTWISE = frozenset(name for name, definition in OPS.items() if definition.elementwise)
@@ -104,6 +106,18 @@ def _closed(region: Block, op: Op) -> Block:
         env[value] = out.add("constant", [], [value.type], value.op.attrs, (), value.op.loc).result
     out.results = inline(out, region, out.args, env)
     return out
+
+
+def _counted(value: Value) -> bool:
+    """Are these indices made of `iota` and constants alone?"""
+    stack, seen = [value], {value}
+    while stack:
+        op = stack.pop().op
+        if op is None or op.name not in _COUNTED or (op.name == "constant" and splat(op.result) is None):
+            return False
+        stack += [v for v in op.operands if v not in seen]
+        seen.update(op.operands)
+    return True
 
 
 def _inline_constant(value: Value) -> bool:
@@ -390,6 +404,8 @@ class _Fuser:
     def _read_too_often(self, user: Op, value: Value, cost: float) -> bool:
         """Is a value of this cost to be written to memory, so often does `user` read each element?"""
         if cost <= LIGHT or (often := self._multiplicity(user, value)) <= 1:
+            return False
+        if user.name == "gather" and value is user.operands[1] and _counted(value):
             return False
         return often > FEW or cost * (often - 1) > AGAIN or not self._goes_over_pixels(user, often)
 
