@@ -116,7 +116,12 @@ def factored(g: Graph, x: Value, y: Value, order: tuple[int, ...], along: int) -
     return g("multiply", across, g("broadcast_in_dim", y, result=type, broadcast_dimensions=(along,)))
 
 
-FACTORED = [((4, 20, 32, 16), (1, 2, 3, 0)), ((256, 20, 48), (2, 0, 1)), ((40, 7, 35), (2, 0, 1)), ((9, 64, 33), (1, 2, 0))]
+FACTORED = [
+    ((4, 20, 32, 16), (1, 2, 3, 0)),
+    ((256, 20, 48), (2, 0, 1)),
+    ((40, 7, 35), (2, 0, 1)),
+    ((9, 64, 33), (1, 2, 0)),
+]
 
 
 @pytest.mark.parametrize("size", [64, 32])

@@ -1,4 +1,4 @@
-"""Kernels that are reversed before a convolution, as in its gradients: the call itself reads them so (passes/match.py)."""
+"""Kernels that are reversed before a convolution, as in its gradients: the call reads them so (passes/match.py)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def gradient(x, w):
     return conv(x[:, : w.shape[0]])[0]
 
 
-# The function, the image, the kernel, how many kernels of loops there may be (transposes of images with channels first).
+# The function, the image, the kernel, how many kernels of loops there are (transposes of images with channels first).
 CASES = {
     "both": (reversed_along((0, 1)), (2, 9, 8, 32), (3, 4, 32, 24), 0),
     "one": (reversed_along((1,)), (2, 9, 8, 32), (3, 4, 32, 24), 0),

@@ -64,7 +64,9 @@ def lanes_along_rows(family: Family, block: Block, along: Sequence[tuple[Value, 
     loops = {loop for _, loop in along}
     large = {loop for v, loop in along if 4 * tensor(v).size >= total}
     # What is made of small operands alone, such as an outer product, has only its result to take care of.
-    return width if (beside in large and inside not in loops) or not large and (beside in loops or inside not in loops) else 0
+    if inside in loops and (large or beside not in loops):
+        return 0
+    return width if beside in large or not large else 0
 
 
 def _once(block: Block, count: int) -> bool:

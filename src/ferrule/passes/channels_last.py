@@ -25,11 +25,11 @@ Order = tuple[int, ...]  # of a value's dimensions, in another form of it
 Wishes = tuple[Order | None, Order | None, Order | None]
 # Another form of a value: the value there, its order, and the block in which it is known.
 Forms = dict[Value, tuple[Value, Order, Block]]
-# Convolutions with fewer output features have their own loops for channels first (native/conv_lines.cc), and for channels
-# last, too (native/conv_few.cc), which do better where lines are short or input features are many.
+# Convolutions with fewer output features have their own loops for channels first (native/conv_lines.cc), and for
+# channels last, too (native/conv_few.cc), which do better where lines are short or input features are many.
 FEWEST, LONG, LONG_FOR_EACH, DEEP = 9, 128, 4, 8
-# Positions from which an only convolution of single elements takes its image as it lies (native/conv_pointwise.cc): beside
-# a kernel that stays in a near cache, of so many elements, and beside others.
+# Positions from which an only convolution of single elements takes its image as it lies (native/conv_pointwise.cc):
+# beside a kernel that stays in a near cache, of so many elements, and beside others.
 FEW_POSITIONS, NEAR, POSITIONS = 16, 1 << 18, 128
 
 

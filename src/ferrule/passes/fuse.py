@@ -75,7 +75,9 @@ SEARCH = 300
 _OWN = frozenset({0})  # an element is asked for at the kernel's own index
 _NONE: frozenset[Op] = frozenset()
 # What indices are made of that kernels know without memory (codegen/counted.py).
-_COUNTED = frozenset("iota constant broadcast_in_dim reshape convert concatenate select compare add subtract multiply".split())
+_COUNTED = frozenset(
+    "iota constant broadcast_in_dim reshape convert concatenate select compare add subtract multiply".split()
+)
 # Ops that read elements a few times because each belongs to a short row of their result.
 _SPREADING = frozenset({"broadcast_in_dim", "concatenate", "gather"})
 _ELEMENTWISE = frozenset(name for name, definition in OPS.items() if definition.elementwise)

@@ -258,7 +258,7 @@ def _convolution(out: Block, op: Op, operands: list[Value]) -> Sequence[Value]:
 
 
 def _unreversed(op: Op, kernel: Value) -> tuple[Value, tuple[int, ...]]:
-    """The kernel before a `reverse` of its taps, as the gradient of a convolution has it, and the `window_reversal` that
+    """The kernel before a `reverse` of its taps, which gradients of convolutions have, and the `window_reversal` that
     says the same: the call copies the kernel anyway, or need not turn it around at all."""
     spatial = op.attrs["dimension_numbers"].kernel_spatial_dimensions
     reversal = [int(r) for r in op.attrs.get("window_reversal") or (0,) * len(spatial)]
