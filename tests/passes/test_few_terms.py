@@ -107,3 +107,12 @@ def test_before_loops() -> None:
     after = hoist(results(function, numbers((500, 3)) * 0.1, numbers((3, 3))))
     (loop,) = [op for op in after.walk() if op.name == "while"]
     assert not any(op.name == "multiply" for op in loop.regions[1].walk())
+
+
+@pytest.mark.parametrize("spec", ["nk,kj->nj", "nk,jk->nj", "kn,kj->nj", "bnk,bkj->bnj"])
+@pytest.mark.parametrize(("j", "terms", "left"), [(12, 4, 0), (15, 3, 0), (9, 7, 0), (16, 3, 1), (13, 5, 1)])
+def test_short_rows_of_results(spec: str, j: int, terms: int, left: int) -> None:
+    """Written out up to rows that are interleaved, and up to so many products for each element of the larger side."""
+    sizes = dict(n=70_000, b=2, k=terms, j=j)
+    sides = [numbers(tuple(sizes[d] for d in side)) for side in spec.split("->")[0].split(",")]
+    assert products(results(lambda x, y: jnp.einsum(spec, x, y), *sides)) == left

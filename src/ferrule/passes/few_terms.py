@@ -13,6 +13,7 @@ from itertools import product
 from math import prod
 from typing import Any
 
+from ferrule.codegen.interleave import LONGEST
 from ferrule.codegen.products import sum_of
 from ferrule.codegen.small_products import free_dims
 from ferrule.ir import Block, DotDims, Op, Tensor, Value
@@ -34,7 +35,9 @@ def has_few_terms(left: Sequence[int], right: Sequence[int], dims: DotDims) -> b
         return True
     m = prod(left[d] for d in free_dims(len(left), dims.lhs_batching_dimensions, dims.lhs_contracting_dimensions))
     n = prod(right[d] for d in free_dims(len(right), dims.rhs_batching_dimensions, dims.rhs_contracting_dimensions))
-    return 1 <= terms <= TERMS and 1 <= min(m, n) <= TERMS and terms * min(m, n) <= WORK
+    # Rows of results that are short are interleaved (codegen/interleave.py), also where they are a few more.
+    few = LONGEST if n < m else TERMS
+    return 1 <= terms <= TERMS and 1 <= min(m, n) <= few and terms * min(m, n) <= WORK
 
 
 def written_out(out: Block, op: Op, operands: Sequence[Value], dims: DotDims) -> Value:
