@@ -14,27 +14,6 @@
 namespace ferrule {
 namespace {
 
-struct Sixteen {
-  char bytes[16];
-};
-
-// Calls f with a null pointer of an unsigned type of the given size: moving elements needs only their size.
-template <class F>
-void BySize(int64_t size, F&& f) {
-  switch (size) {
-    case 1:
-      return f(static_cast<uint8_t*>(nullptr));
-    case 2:
-      return f(static_cast<uint16_t*>(nullptr));
-    case 4:
-      return f(static_cast<uint32_t*>(nullptr));
-    case 8:
-      return f(static_cast<uint64_t*>(nullptr));
-    default:
-      return f(static_cast<Sixteen*>(nullptr));
-  }
-}
-
 class General : public Prepared {
  public:
   explicit General(const ConvShape& shape) : s_(shape), taps_(s_), positions_(taps_.positions()) {

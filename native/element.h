@@ -83,6 +83,27 @@ constexpr int64_t SizeOf(Element e) {
   }
 }
 
+struct Sixteen {
+  char bytes[16];
+};
+
+// Calls f with a null pointer of an unsigned type of the given size: moving elements needs only their size.
+template <class F>
+void BySize(int64_t size, F&& f) {
+  switch (size) {
+    case 1:
+      return f(static_cast<uint8_t*>(nullptr));
+    case 2:
+      return f(static_cast<uint16_t*>(nullptr));
+    case 4:
+      return f(static_cast<uint32_t*>(nullptr));
+    case 8:
+      return f(static_cast<uint64_t*>(nullptr));
+    default:
+      return f(static_cast<Sixteen*>(nullptr));
+  }
+}
+
 // Floating-point types of at most 8 bits.
 constexpr bool IsTinyFloat(Element e) { return IsFloat(e) && SizeOf(e) == 1; }
 

@@ -106,7 +106,7 @@ void Gather(const SortShape& s, void* const* operands, void* const* results, int
       T* to = static_cast<T*>(results[k]) + base;
       for (int64_t i = begin; i < end; ++i) to[i * s.inner] = from[position(i) * s.inner];
     };
-    WithTypeOfSize(s.sizes[k], move);
+    BySize(s.sizes[k], move);
   }
 }
 

@@ -100,6 +100,21 @@ class Network {
     }
   }
 
+  // Calls `item(at, element, columns)` for all items of a block: where in the block items that are neighbours in memory
+  // lie, which element the first of them is, and how many they are; a constant where they are single ones.
+  template <class Item>
+  void ForItems(int64_t first, int64_t count, Item item) const {
+    if (s_.inner > 1) {
+      return ForRuns(first, count, [&](int64_t c, int64_t base, int64_t columns) {
+        for (int64_t i = 0; i < s_.length; ++i) item(i * kColumns + c, base + i * s_.inner, columns);
+      });
+    }
+    for (int64_t c = 0; c < count; ++c) {
+      const int64_t base = (first + c) * s_.length;
+      for (int64_t i = 0; i < s_.length; ++i) item(i * kColumns + c, base + i, std::integral_constant<int64_t, 1>());
+    }
+  }
+
   void SortKeysOnly(U* keys) const { functions_.keys(keys, exchanges_.data(), Exchanges()); }
 
   // Where each item was in its row, in the lower half of what is returned; valid until the next call. With `keys_too`
@@ -126,23 +141,13 @@ class Network {
     const int64_t items = s_.length * kColumns;
     U* keys = keys_scratch.Get<U>(items);
     *told = tells_;
-    WithTypeOfSize(SizeOf(type_), [&]<class Stored>(Stored*) {
+    BySize(SizeOf(type_), [&]<class Stored>(Stored*) {
       if constexpr (std::is_integral_v<Stored>) {
         Stored* bits = bits_scratch.Get<Stored>(items);
         if (count < kColumns) std::fill_n(bits, items, Stored(0));
         const Stored* from = static_cast<const Stored*>(operand);
-        if (s_.inner == 1) {
-          for (int64_t c = 0; c < count; ++c) {
-            const Stored* row = from + (first + c) * s_.length;
-            for (int64_t i = 0; i < s_.length; ++i) bits[i * kColumns + c] = row[i];
-          }
-        } else {
-          ForRuns(first, count, [&](int64_t c, int64_t base, int64_t columns) {
-            for (int64_t i = 0; i < s_.length; ++i) {
-              std::copy_n(from + base + i * s_.inner, columns, bits + i * kColumns + c);
-            }
-          });
-        }
+        ForItems(first, count,
+                 [=](int64_t at, int64_t element, auto columns) { std::copy_n(from + element, columns, bits + at); });
         if constexpr (std::is_same_v<U, Stored>) {
           if (is_float_) {
             const bool total = order_ == FloatOrder::kTotal;
@@ -161,7 +166,7 @@ class Network {
   void WriteKeys(void* result, int64_t first, int64_t count, const U* keys) const {
     static thread_local AlignedScratch scratch;
     const int64_t items = s_.length * kColumns;
-    WithTypeOfSize(SizeOf(type_), [&]<class Stored>(Stored*) {
+    BySize(SizeOf(type_), [&]<class Stored>(Stored*) {
       if constexpr (std::is_integral_v<Stored>) {
         Stored* bits = scratch.Get<Stored>(items);
         bool made = false;
@@ -171,18 +176,8 @@ class Network {
         }
         if (!made) ValuesOfKeys<U>(type_, items, flip_ != 0, 1, bits, [=](int64_t i) { return keys[i]; });
         Stored* to = static_cast<Stored*>(result);
-        if (s_.inner == 1) {
-          for (int64_t c = 0; c < count; ++c) {
-            Stored* row = to + (first + c) * s_.length;
-            for (int64_t i = 0; i < s_.length; ++i) row[i] = bits[i * kColumns + c];
-          }
-        } else {
-          ForRuns(first, count, [&](int64_t c, int64_t base, int64_t columns) {
-            for (int64_t i = 0; i < s_.length; ++i) {
-              std::copy_n(bits + i * kColumns + c, columns, to + base + i * s_.inner);
-            }
-          });
-        }
+        ForItems(first, count,
+                 [=](int64_t at, int64_t element, auto columns) { std::copy_n(bits + at, columns, to + element); });
       }
     });
   }
@@ -231,7 +226,7 @@ class SortedRows : public Prepared {
   // An operand's elements, which go where their keys went.
   void Move(int64_t size, const void* operand, void* result, int64_t first, int64_t count,
             const uint64_t* positions) const {
-    WithTypeOfSize(size, [&]<class Stored>(Stored*) {
+    BySize(size, [&]<class Stored>(Stored*) {
       network_.ForRuns(first, count, [&](int64_t c, int64_t base, int64_t columns) {
         const Stored* from = static_cast<const Stored*>(operand) + base;
         Stored* to = static_cast<Stored*>(result) + base;
@@ -262,7 +257,7 @@ class LargestOfRows : public Prepared {
       bool told;
       U* keys = network_.Keys(operands[0], first, count, &told);
       const uint64_t* positions = network_.SortPositions(keys, false);
-      WithTypeOfSize(s_.sizes[0], [&]<class Stored>(Stored*) {
+      BySize(s_.sizes[0], [&]<class Stored>(Stored*) {
         for (int64_t c = 0; c < count; ++c) {
           const Stored* from = static_cast<const Stored*>(operands[0]) + (first + c) * s_.length;
           Stored* to = static_cast<Stored*>(results[0]) + (first + c) * k_;

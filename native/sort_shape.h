@@ -37,26 +37,6 @@ class ResultOfEach {
   void* const* results_;
 };
 
-// Calls `move` with a null pointer to a type of so many bytes.
-template <class Move>
-void WithTypeOfSize(int64_t size, Move move) {
-  struct Sixteen {
-    char bytes[16];
-  };
-  switch (size) {
-    case 1:
-      return move(static_cast<uint8_t*>(nullptr));
-    case 2:
-      return move(static_cast<uint16_t*>(nullptr));
-    case 4:
-      return move(static_cast<uint32_t*>(nullptr));
-    case 8:
-      return move(static_cast<uint64_t*>(nullptr));
-    default:
-      return move(static_cast<Sixteen*>(nullptr));
-  }
-}
-
 // Rows that are so short that many are sorted beside one another, by a network of exchanges (sort_network.cc); null for
 // others. The operand `key` is what is compared.
 std::unique_ptr<Prepared> NetworkSort(const SortShape& shape, Element type, int64_t key, FloatOrder order,

@@ -19,6 +19,7 @@ from ferrule.ir import Block, ConvDims, Op, Tensor, Value, rewrite, tensor
 from ferrule.ir.types import bf16, f32
 from ferrule.ops import OPS
 from ferrule.passes.axes import after, fresh, split
+from ferrule.passes.pointwise import is_product_of_images
 from ferrule.passes.simplify import simplify, splat
 
 Order = tuple[int, ...]  # of a value's dimensions, in another form of it
@@ -28,16 +29,13 @@ Forms = dict[Value, tuple[Value, Order, Block]]
 # Convolutions with fewer output features have their own loops for channels first (native/conv_lines.cc), and for
 # channels last, too (native/conv_few.cc), which do better where lines are short or input features are many.
 FEWEST, LONG, LONG_FOR_EACH, DEEP = 9, 128, 4, 8
-# Positions from which an only convolution of single elements takes its image as it lies (native/conv_pointwise.cc):
-# beside a kernel that stays in a near cache, of so many elements, and beside others.
-FEW_POSITIONS, NEAR, POSITIONS = 16, 1 << 18, 128
 
 
 def channels_last(block: Block) -> Block:
     """Returns the block, which it uses up, with convolutions turned around, and what is made of their results as far
     as it can be. It is simplified then."""
     found = [op for op in block.walk() if op.name == "convolution" and _wishes(op, set())]
-    if not found or (len(found) == 1 and _is_product(found[0])):
+    if not found or (len(found) == 1 and is_product_of_images(found[0])):
         return block
     forms: Forms = {}
 
@@ -72,25 +70,6 @@ def _goes_along_lines(op: Op, dims: ConvDims) -> bool:
     if result.shape[dims.output_feature_dimension] >= FEWEST:
         return False
     return image.dtype != f32 or depth < DEEP or line >= min(LONG, LONG_FOR_EACH * depth)
-
-
-def _is_product(op: Op) -> bool:
-    """Is it the kernel times each image, where that lies?"""
-    dims: ConvDims = op.attrs["dimension_numbers"]
-    image, kernel = op.operands
-    ones = [kernel.shape[d] for d in dims.kernel_spatial_dimensions]
-    for name in ("window_strides", "lhs_dilation"):
-        ones += op.attrs.get(name) or ()
-    ones += [int(op.attrs.get(name, 1)) for name in ("feature_group_count", "batch_group_count")]
-    order = (dims.input_batch_dimension, dims.input_feature_dimension, *dims.input_spatial_dimensions)
-    return (
-        image.dtype == f32
-        and all(n == 1 for n in ones)
-        and not np.any(op.attrs.get("padding") or 0)
-        and order == (dims.output_batch_dimension, dims.output_feature_dimension, *dims.output_spatial_dimensions)
-        and order == tuple(range(len(order)))
-        and prod(image.shape[2:]) >= (FEW_POSITIONS if prod(kernel.shape) <= NEAR else POSITIONS)
-    )
 
 
 def _last(value: Value, channel: int) -> Order:
