@@ -20,8 +20,6 @@ class Habit {
     const int score = score_.load(std::memory_order_relaxed);
     score_.store(awaited ? std::min(score + 1, kMost) : std::max(score - 2, 0), std::memory_order_relaxed);
   }
-  // Whether the last run was on its caller's thread.
-  std::atomic<bool> with_caller{false};
 
  private:
   static constexpr int kEnough = 2, kMost = 8;

@@ -9,6 +9,7 @@
 #include "calls.h"
 #include "ffi.h"
 #include "linker.h"
+#include "openmp.h"
 #include "program.h"
 #include "status.h"
 #include "thread_pool.h"
@@ -127,3 +128,7 @@ FERRULE_EXPORT int ferrule_ffi_register(const char* name, const char* platform, 
 FERRULE_EXPORT int ferrule_ffi_register_type(const char* name, int64_t* id, void (*deleter)(void*)) {
   return Report(RegisterFfiType(name, id, deleter));
 }
+
+// Lets a library that was opened (dlopen's handle) run its OpenMP regions on the pool; 1 where that is done, 0 where the
+// library was left as it was.
+FERRULE_EXPORT int ferrule_use_pool_for_openmp(void* library) { return UsePoolForOpenMp(library); }

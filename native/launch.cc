@@ -6,7 +6,6 @@
 #include <exception>
 #include <optional>
 
-#include "omp_team.h"
 #include "scratch.h"
 #include "thread_pool.h"
 #include "trial.h"
@@ -277,7 +276,6 @@ Status Launch::RunInline(PJRT_Buffer** outputs, Ref<Event>* done) {
     }
     std::optional<Trial> trial;
     if (trial_.count()) trial.emplace(trial_);
-    if (run_ != 0) program().habit->with_caller.store(true, std::memory_order_relaxed);
     status = Run();
     if (trial && trial->over()) {
       storage_ = {};
@@ -310,8 +308,7 @@ void Launch::Complete() {
   inputs_ = {};
   for (size_t k = 0; status.ok() && k < contents_.size(); ++k) contents_[k]->storage = std::move(storage_[k]);
   contents_ = {};
-  done_->Set(std::move(status));      // the ready event of every output, too
-  if (Awaited()) OmpTeam::Dismiss();  // the next run is with its caller, and so are a library's threads
+  done_->Set(std::move(status));  // the ready event of every output, too
 }
 
 WorkQueue::Addition Launch::Queued(Launch launch, PJRT_Buffer** outputs, Ref<Event>* done) {
@@ -329,7 +326,6 @@ WorkQueue::Addition Launch::Queued(Launch launch, PJRT_Buffer** outputs, Ref<Eve
 }
 
 void Launch::Enqueue(Launch launch, PJRT_Buffer** outputs, Ref<Event>* done) {
-  if (launch.program().habit->with_caller.exchange(false, std::memory_order_relaxed)) OmpTeam::Dismiss();
   WorkQueue::Addition queued = Queued(std::move(launch), outputs, done);
   queued.queue->Add(std::move(queued.task), std::move(queued.done));
 }

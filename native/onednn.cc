@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "allocator.h"
+#include "openmp.h"
 #include "program.h"
 #include "thread_pool.h"
 
@@ -20,14 +21,6 @@ void Say(const std::string& text) {
 
 // Opens libdnnl and finds every function; null, with the reason said, when something is missing.
 const OneDnn* Open(const std::string& path) {
-  // GNU OpenMP reads its settings when it is loaded. Its threads would spin for milliseconds after each parallel region
-  // and keep the cores from Ferrule's own threads, or, asked to rest at once, sleep between the calls of a loop. The
-  // user's setting, if any, stays.
-  setenv("GOMP_SPINCOUNT", "5000", 0);
-  // Without a policy they spin for less than that where there are more of them than processors: there are, when some
-  // runs are on the device's thread and some on their callers'.
-  const bool policy = std::getenv("OMP_WAIT_POLICY") == nullptr;
-  if (policy) setenv("OMP_WAIT_POLICY", "active", 1);
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!library) {
     // The wheel does not bring libgomp.so.1, which it needs: take one from its folder if the system has none.
@@ -39,7 +32,6 @@ const OneDnn* Open(const std::string& path) {
       return nullptr;
     }
   }
-  if (policy) unsetenv("OMP_WAIT_POLICY");
   static OneDnn dnnl;
   const char* missing = nullptr;
   auto find = [&]<class F>(F& function, const char* name) {
@@ -79,7 +71,7 @@ const OneDnn* Open(const std::string& path) {
   FERRULE_FIND(convolution_backward_data_primitive_desc_create);
   FERRULE_FIND(convolution_backward_weights_primitive_desc_create);
 #undef FERRULE_FIND
-  find(dnnl.set_omp_threads, "omp_set_num_threads");
+  find(dnnl.set_threads, "omp_set_num_threads");
   if (missing) {
     Say("oneDNN is not used: " + path + " has no function " + missing + " (Ferrule needs oneDNN 3.x with OpenMP)");
     return nullptr;
@@ -97,7 +89,11 @@ const OneDnn* Open(const std::string& path) {
     Say("oneDNN is not used: it cannot make an engine for this CPU");
     return nullptr;
   }
-  dnnl.team.Open(library);
+  if (UsePoolForOpenMp(library)) {
+    dnnl.set_threads = &SetOpenMpThreads;
+  } else {
+    Say("oneDNN runs on OpenMP's threads, beside Ferrule's: " + path + " was not made by GNU's compiler as expected");
+  }
   return &dnnl;
 }
 
@@ -243,7 +239,6 @@ class Call : public Prepared {
 
   Status Run(void* const* operands, void* const* results, ExecContext& context) const override {
     dnnl_.UseThreads(threads_);
-    OmpTeam::Work work(dnnl_.team, threads_);
     DnnlObject stream = nullptr;
     if (dnnl_.stream_create(&stream, dnnl_.engine, 1) != 0) return Internal("oneDNN cannot make a stream");
     DnnlOwner owner(stream, dnnl_.stream_destroy);

@@ -9,7 +9,6 @@
 
 #include "calls.h"
 #include "element.h"
-#include "omp_team.h"
 
 namespace ferrule {
 
@@ -24,10 +23,9 @@ struct DnnlArgument {
 struct OneDnn {
   // The library, or null when it is not installed or cannot be opened (said once on stderr if FERRULE_DEBUG is set).
   static const OneDnn* Get();
-  // Makes the calling thread's OpenMP regions use that many threads: before a primitive is described, and before it
-  // runs.
-  void UseThreads(int count) const { set_omp_threads(count); }
-  // How many threads an amount of multiply-adds is worth: waking OpenMP's threads takes as long as a small product.
+  // Makes the library use that many threads when the calling thread describes a primitive, or runs one.
+  void UseThreads(int count) const { set_threads(count); }
+  // How many threads an amount of multiply-adds is worth: waking threads takes as long as a small product.
   static int ThreadsFor(double work);
 
   int (*primitive_create)(DnnlObject* primitive, DnnlObject desc);
@@ -76,8 +74,7 @@ struct OneDnn {
                                                             const int64_t* pad_high, DnnlObject forward,
                                                             DnnlObject attributes);
   int (*get_effective_cpu_isa)();
-  void (*set_omp_threads)(int);
-  OmpTeam team;
+  void (*set_threads)(int);
   DnnlObject engine = nullptr;
   DnnlObject attributes = nullptr;  // scratchpad memory comes from the caller: a primitive may run on several threads
   DnnlObject adding = nullptr;      // the same, and the result is added to what is there

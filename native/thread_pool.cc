@@ -20,8 +20,12 @@
 #include <fstream>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
+#include <system_error>
+#include <thread>
 #include <utility>
+#include <vector>
 
 namespace ferrule {
 namespace {
@@ -135,6 +139,17 @@ struct alignas(64) Slot {
 
 thread_local bool inside_body = false;
 
+}  // namespace
+
+struct ThreadPool::Team {
+  Job job;
+  std::unique_lock<std::mutex> turn;  // held where the workers are the members, not threads of their own
+  std::vector<std::thread> threads;
+  bool inside = false;  // whether the caller was inside a body
+};
+
+namespace {
+
 class Pool final : public ThreadPool {
  public:
   explicit Pool(int threads) : threads_(threads) {
@@ -173,9 +188,59 @@ class Pool final : public ThreadPool {
     slot->taken.store(false, std::memory_order_release);
   }
 
+  Team* StartTeam(int count, void (*body)(void*, int64_t, int64_t), void* context) override {
+    auto* team = new Team;
+    team->inside = std::exchange(inside_body, true);
+    team->job.body = body;
+    team->job.context = context;
+    team->job.chunk = 1;
+    if (!team->inside && count <= threads_) Start(threads_ - 1);
+    if (team->inside || count > workers_.load(std::memory_order_acquire) + 1) {
+      for (int64_t i = 1; i < count; ++i) {
+        team->threads.push_back(NewThread([=] {
+          inside_body = true;
+          body(context, i, i + 1);
+        }));
+      }
+      return team;
+    }
+    team->turn = std::unique_lock(team_mutex_);
+    Slot& slot = slots_[kSlots];
+    team->job.Divide(count, count, slot.shares.get());
+    slot.shares[0].next.store(1, std::memory_order_relaxed);  // the caller's
+    slot.job.store(&team->job);
+    Announce(count - 1);
+    return team;
+  }
+
+  // Who has reached the end waits for nobody in the body, nor does anybody wait for it: it may take what is left.
+  void FinishTeam(Team* team) override {
+    if (team->turn) {
+      Slot& slot = slots_[kSlots];
+      team->job.Work(0);
+      slot.job.store(nullptr);
+      AwaitUsers(slot);
+    }
+    for (std::thread& thread : team->threads) thread.join();
+    inside_body = team->inside;
+    delete team;
+  }
+
   void Schedule(void (*task)(void*), void* context) override;
 
  private:
+  // The members of a team cannot do without one another: where the system refuses a thread it is asked again.
+  template <class F>
+  static std::thread NewThread(F body) {
+    for (;;) {
+      try {
+        return std::thread(body);
+      } catch (const std::system_error&) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+    }
+  }
+
   static bool Work(Job& job, int thread) {
     inside_body = true;
     const bool worked = job.Work(thread);
@@ -184,7 +249,7 @@ class Pool final : public ThreadPool {
   }
 
   Slot* TakeSlot() {
-    for (Slot& slot : slots_)
+    for (Slot& slot : std::span(slots_, kSlots))
       if (!slot.taken.load(std::memory_order_relaxed) && !slot.taken.exchange(true, std::memory_order_acquire))
         return &slot;
     return nullptr;
@@ -225,6 +290,7 @@ class Pool final : public ThreadPool {
       if (error == 0) {
         pthread_setname_np(thread, ("ferrule-" + std::to_string(i + 1)).c_str());
         pthread_detach(thread);
+        workers_.fetch_add(1);
       }
       started_.store(i + 1, std::memory_order_release);  // a refused thread is not asked for again
     }
@@ -317,12 +383,12 @@ class Pool final : public ThreadPool {
   }
 
   const int threads_;
-  std::atomic<int> started_{0}, serving_{0};
-  std::mutex start_mutex_;
+  std::atomic<int> started_{0}, workers_{0}, serving_{0};  // asked for, there, at work
+  std::mutex start_mutex_, team_mutex_;
   alignas(64) std::atomic<uint32_t> epoch_{0};
   std::atomic<int> sleepers_{0}, announcer_{-1};  // the latter: the processor of who announced last
   std::atomic<Clock::rep> announced_{0};          // when that was
-  Slot slots_[kSlots];
+  Slot slots_[kSlots + 1];                        // the last one is a team's
   std::mutex task_mutex_;
   std::deque<std::pair<void (*)(void*), void*>> tasks_;
   std::atomic<int> pending_{0};

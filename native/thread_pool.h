@@ -21,6 +21,13 @@ class ThreadPool {
     ParallelFor(
         n, grain, [](void* c, int64_t b, int64_t e) { (*static_cast<std::remove_reference_t<F>*>(c))(b, e); }, &f);
   }
+  // A team of `count`, for a library whose threads wait for one another: calls body(context, i, i + 1) for i = 1 to
+  // count - 1, each on a thread of its own, all at the same time. The caller is the first of them, and calls FinishTeam
+  // when it is done, which returns when all are. One team at a time has the pool's workers; the next one waits. Inside a
+  // body, and where there are not enough workers, threads are made for it.
+  struct Team;
+  virtual Team* StartTeam(int count, void (*body)(void* context, int64_t begin, int64_t end), void* context) = 0;
+  virtual void FinishTeam(Team* team) = 0;
   // Runs `task(context)` on a worker some time later (XLA FFI's thread pool uses it).
   virtual void Schedule(void (*task)(void* context), void* context) = 0;
 };
