@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <mutex>
@@ -118,8 +119,8 @@ const OneDnn* OneDnn::Get() {
 }
 
 int OneDnn::ThreadsFor(double work) {
-  constexpr double kWorthWaking = 1 << 23;
-  return work < kWorthWaking ? 1 : ThreadPool::Global().threads();
+  constexpr double kEach = 1 << 18;
+  return static_cast<int>(std::clamp(work / kEach, 1.0, static_cast<double>(ThreadPool::Global().threads())));
 }
 
 int OneDnn::TypeOf(Element e) {

@@ -25,7 +25,7 @@ struct OneDnn {
   static const OneDnn* Get();
   // Makes the library use that many threads when the calling thread describes a primitive, or runs one.
   void UseThreads(int count) const { set_threads(count); }
-  // How many threads an amount of multiply-adds is worth: waking threads takes as long as a small product.
+  // How many threads an amount of multiply-adds is worth: to hand over a part takes as long as a small product.
   static int ThreadsFor(double work);
 
   int (*primitive_create)(DnnlObject* primitive, DnnlObject desc);

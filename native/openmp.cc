@@ -42,8 +42,7 @@ struct Region {
 
   static void Run(void* self, int64_t number, int64_t) {
     auto* region = static_cast<Region*>(self);
-    const Member before =
-        std::exchange(me, {.region = region, .together = true, .number = static_cast<long>(number)});
+    const Member before = std::exchange(me, {.region = region, .together = true, .number = static_cast<long>(number)});
     region->body(region->data);
     me = before;
   }

@@ -23,8 +23,8 @@ class ThreadPool {
   }
   // A team of `count`, for a library whose threads wait for one another: calls body(context, i, i + 1) for i = 1 to
   // count - 1, each on a thread of its own, all at the same time. The caller is the first of them, and calls FinishTeam
-  // when it is done, which returns when all are. One team at a time has the pool's workers; the next one waits. Inside a
-  // body, and where there are not enough workers, threads are made for it.
+  // when it is done, which returns when all are. One team at a time has the pool's workers; the next one waits. Inside
+  // a body, and where there are not enough workers, threads are made for it.
   struct Team;
   virtual Team* StartTeam(int count, void (*body)(void* context, int64_t begin, int64_t end), void* context) = 0;
   virtual void FinishTeam(Team* team) = 0;

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
 
 import pytest
 
@@ -22,9 +21,8 @@ import numpy as np
 def threads():
     return {int(t) for t in os.listdir("/proc/self/task")}
 
-def of_the_pool():
-    names = (open(f"/proc/self/task/{t}/comm").read() for t in threads())
-    return sum(name.startswith("ferrule-") for name in names)
+def names(threads):
+    return sorted(open(f"/proc/self/task/{t}/comm").read().strip() for t in threads)
 
 device = jax.devices("threads")[0]
 r = np.random.default_rng(0)
@@ -44,7 +42,8 @@ before = threads()
 for _ in range(20):
     got = run(*jax.device_put((x, w), device))
 worst = max(float(np.max(np.abs(g - w)) / np.max(np.abs(w))) for g, w in zip(got, want))
-print(json.dumps({"more": sorted(open(f"/proc/self/task/{t}/comm").read() for t in threads() - before), "pool": of_the_pool(), "worst": worst}))
+pool = sum(name.startswith("ferrule-") for name in names(threads()))
+print(json.dumps({"more": names(threads() - before), "pool": pool, "worst": worst}))
 """
 
 

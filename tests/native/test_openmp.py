@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import textwrap
+from ast import literal_eval
 from pathlib import Path
 
 import pytest
@@ -30,7 +31,7 @@ long total(long n) {  /* the compiler's own code for a region and a loop that is
   return sum;
 }
 
-/* Each member reads in every round what its neighbour wrote in the round before. Returns how often that was not there. */
+/* Each member reads in every round what its neighbour wrote before. Returns how often that was not there. */
 long rounds(int threads, int count) {
   volatile long said[64] = {0};
   long wrong = 0;
@@ -174,8 +175,8 @@ def test_threads_are_the_pools(regions):
         """,
         3,
     )
-    assert [name for name in eval(said) if name.startswith("ferrule-")] == ["ferrule-1", "ferrule-2"]
-    assert len(eval(said)) == 3
+    assert [name for name in literal_eval(said) if name.startswith("ferrule-")] == ["ferrule-1", "ferrule-2"]
+    assert len(literal_eval(said)) == 3
 
 
 def test_loops_are_shared_out(regions):
@@ -209,7 +210,7 @@ def test_what_a_region_says_of_itself(regions):
         """,
         3,
     )
-    assert eval(said) == [0, 1, 0, 1, 2, 0, 1, 1, 0, 1, 2, 1, 1, 1, 0, 0, 1, 3]
+    assert literal_eval(said) == [0, 1, 0, 1, 2, 0, 1, 1, 0, 1, 2, 1, 1, 1, 0, 0, 1, 3]
 
 
 def test_library_that_needs_more_is_left_alone(native, tmp_path):
