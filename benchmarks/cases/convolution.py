@@ -115,6 +115,34 @@ def channels_first(name, x, w, groups=1):
     )
 
 
+def dense_block(x, *kernels, convolve=convolve, join=lambda parts: jnp.concatenate(parts, -1), activation=jax.nn.silu):
+    """As of a DenseNet: each layer reads what all before it have made. Small convolutions and other work take turns.
+
+    With a smooth activation: where one with a kink is near it, rounding decides about a gradient."""
+    for narrow, wide in zip(kernels[::2], kernels[1::2], strict=True):
+        x = join([x, convolve(activation(convolve(activation(x), narrow)), wide)])
+    return x
+
+
+def dense_block_torch(x, *kernels):
+    join = partial(torch.cat, dim=-1)
+    return dense_block(x, *kernels, convolve=convolve_torch, join=join, activation=torch.nn.functional.silu)
+
+
+def dense_kernels(layers, start, growth):
+    found = []
+    for i in range(layers):
+        features = start + i * growth
+        found.append(normal(1, 1, features, 4 * growth, seed=2 * i + 1, scale=features**-0.5))
+        found.append(normal(3, 3, 4 * growth, growth, seed=2 * i + 2, scale=(36 * growth) ** -0.5))
+    return found
+
+
+def all_weights_first(args):
+    x, *kernels = args
+    return x, *(weights_first((x, w))[1] for w in kernels)
+
+
 def cases() -> list[Case]:
     found = [
         Case(
@@ -137,6 +165,25 @@ def cases() -> list[Case]:
         shape("ResNet-50 3×3, 7² × 512", (1, 7, 7, 512), (3, 3, 512, 512)),
         shape("ResNet-50 1×1, 7² × 512 to 2048", (1, 7, 7, 512), (1, 1, 512, 2048)),
         shape("3×3, batch 8, 28² × 128", (8, 28, 28, 128), (3, 3, 128, 128)),
+        shape("3×3, 28² × 32", (1, 28, 28, 32), (3, 3, 32, 32)),
+        shape("1×1, 14² × 128", (1, 14, 14, 128), (1, 1, 128, 128)),
+        Case(
+            "dense block, 6 layers, 4 × 32²",
+            dense_block,
+            lambda: (normal(4, 32, 32, 24), *dense_kernels(6, 24, 12)),
+            torch=dense_block_torch,
+            torch_arguments=all_weights_first,
+            flops=2.0 * 4 * 32 * 32 * 6 * 48 * (24 + 30 + 9 * 12),
+        ),
+        Case(
+            "dense block, 6 layers, 4 × 32², gradient",
+            jax.grad(lambda x, *kernels: (dense_block(x, *kernels) ** 2).mean(), tuple(range(13))),
+            lambda: (normal(4, 32, 32, 24), *dense_kernels(6, 24, 12)),
+            torch=Gradient(lambda x, *kernels: (dense_block_torch(x, *kernels) ** 2).mean(), 13),
+            torch_arguments=all_weights_first,
+            torch_results=lambda found: (found[0], *(w.permute(2, 3, 1, 0) for w in found[1:])),
+            flops=6.0 * 4 * 32 * 32 * 6 * 48 * (24 + 30 + 9 * 12),
+        ),
         shape("depthwise 3×3, 112² × 96", (1, 112, 112, 96), (3, 3, 1, 96), groups=96),
         shape("depthwise 3×3, 14² × 576", (1, 14, 14, 576), (3, 3, 1, 576), groups=576),
         shape("depthwise 5×5/2, 56² × 144", (1, 56, 56, 144), (5, 5, 1, 144), 2, groups=144),
