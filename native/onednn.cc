@@ -93,7 +93,7 @@ const OneDnn* Open(const std::string& path) {
   if (UsePoolForOpenMp(library)) {
     dnnl.set_threads = &SetOpenMpThreads;
   } else {
-    Say("oneDNN runs on OpenMP's threads, beside Ferrule's: " + path + " was not made by GNU's compiler as expected");
+    Say("oneDNN runs on OpenMP's own threads: " + path + " needs functions that native/openmp.cc lacks");
   }
   return &dnnl;
 }
