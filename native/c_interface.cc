@@ -129,6 +129,9 @@ FERRULE_EXPORT int ferrule_ffi_register_type(const char* name, int64_t* id, void
   return Report(RegisterFfiType(name, id, deleter));
 }
 
+// How many threads a library may use at once: the caller and the pool's workers, which are started.
+FERRULE_EXPORT int ferrule_team_threads() { return ThreadPool::Global().TeamThreads(); }
+
 // Lets a library that was opened (dlopen's handle) run its OpenMP regions on the pool; 1 where that is done, 0 where
 // the library was left as it was.
 FERRULE_EXPORT int ferrule_use_pool_for_openmp(void* library) { return UsePoolForOpenMp(library); }

@@ -120,7 +120,7 @@ const OneDnn* OneDnn::Get() {
 
 int OneDnn::ThreadsFor(double work) {
   constexpr double kEach = 1 << 18;
-  return static_cast<int>(std::clamp(work / kEach, 1.0, static_cast<double>(ThreadPool::Global().threads())));
+  return work < 2 * kEach ? 1 : static_cast<int>(std::min<double>(work / kEach, ThreadPool::Global().TeamThreads()));
 }
 
 int OneDnn::TypeOf(Element e) {

@@ -188,14 +188,18 @@ class Pool final : public ThreadPool {
     slot->taken.store(false, std::memory_order_release);
   }
 
+  int TeamThreads() override {
+    Start(threads_ - 1);
+    return workers_.load(std::memory_order_acquire) + 1;
+  }
+
   Team* StartTeam(int count, void (*body)(void*, int64_t, int64_t), void* context) override {
     auto* team = new Team;
     team->inside = std::exchange(inside_body, true);
     team->job.body = body;
     team->job.context = context;
     team->job.chunk = 1;
-    if (!team->inside && count <= threads_) Start(threads_ - 1);
-    if (team->inside || count > workers_.load(std::memory_order_acquire) + 1) {
+    if (team->inside || count > threads_ || count > TeamThreads()) {
       for (int64_t i = 1; i < count; ++i) {
         team->threads.push_back(NewThread([=] {
           inside_body = true;

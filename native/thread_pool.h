@@ -26,6 +26,7 @@ class ThreadPool {
   // when it is done, which returns when all are. One team at a time has the pool's workers; the next one waits. Inside
   // a body, and where there are not enough workers, threads are made for it.
   struct Team;
+  virtual int TeamThreads() = 0;  // the caller and the workers there are: the system may refuse some
   virtual Team* StartTeam(int count, void (*body)(void* context, int64_t begin, int64_t end), void* context) = 0;
   virtual void FinishTeam(Team* team) = 0;
   // Runs `task(context)` on a worker some time later (XLA FFI's thread pool uses it).

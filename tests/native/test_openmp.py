@@ -200,6 +200,22 @@ def test_loops_are_shared_out(regions):
     )
 
 
+def test_threads_that_the_system_refuses(regions):
+    """Without memory for a worker's stack the pool has fewer; a library is told so, and one thread does the work."""
+    execute(
+        regions,
+        """
+        import resource
+        pages = int(open("/proc/self/statm").read().split()[0])
+        resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + (4 << 20), resource.RLIM_INFINITY))
+        assert ferrule.ferrule_team_threads() == 1
+        resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        assert regions.rounds(3, 20) == 0  # who asks for more has threads made for it
+        """,
+        3,
+    )
+
+
 def test_what_a_region_says_of_itself(regions):
     said = execute(
         regions,
