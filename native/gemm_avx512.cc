@@ -1,5 +1,6 @@
 // The matrix product's innermost loops for x86-64 with AVX-512.
 #if defined(__x86_64__)
+#include <immintrin.h>
 #pragma GCC optimize("O3")
 #pragma GCC target("arch=x86-64-v4,prefer-vector-width=512")
 #define FERRULE_ISA avx512

@@ -85,7 +85,7 @@ class Blocked {
   // A block of A stays in the second-level cache, a panel of B in the first-level one.
   static constexpr int64_t kDepth = sizeof(T) <= 4 ? 256 : sizeof(T) <= 8 ? 192 : 128;
   // A right side of so many bytes is read where it lies: it is in the first-level cache after the first tile.
-  static constexpr int64_t kSmallBytes = 16 << 10;
+  static constexpr int64_t kSmallBytes = 32 << 10;
   // One of so many is not in the second-level cache.
   static constexpr int64_t kLargeBytes = 1 << 20;
   // Rows of A of so many bytes may be fetched a tile ahead; those of complex numbers all at once, not in the tile's
@@ -94,6 +94,8 @@ class Blocked {
   // One of so many is hardly in the last cache when it is used again.
   static constexpr int64_t kHugeBytes = 16 << 20;
   static constexpr int64_t kRows = 192, kColumns = 4096 / sizeof(T);
+  static constexpr int64_t kShortSums = 16;
+  static constexpr int64_t kPage = 4096;
   // Rows of sums that are kept elsewhere until they are rounded: B is packed once for them.
   static constexpr int64_t kSumRows = 512;
 
@@ -168,8 +170,12 @@ class Blocked {
       }
     }
     Scratch& scratch = ThreadScratch();
-    // Packing pays when what is packed is used often: A for each panel of columns, B for each panel of rows.
-    bool a_in_place = !packed_ && a_direct_ && (n <= 4 * nr || m * s_.k <= 128 * 128);
+    // Packing pays when what is packed is used often: A for each panel of columns, B for each panel of rows. Rows of A
+    // whose elements are adjacent are read as fast where they lie, if a tile's rows do not have the same places in the
+    // first-level cache.
+    const bool apart = s_.a_row * static_cast<int64_t>(sizeof(T)) % kPage != 0;
+    bool a_in_place =
+        !packed_ && a_direct_ && (n <= 4 * nr || m * s_.k <= 128 * 128 || (!kComplex && s_.a_col == 1 && apart));
     // Few rows wait for kept panels from memory; for panels that the last cache has, fetching them is only more work.
     bool fetch = packed_ && (m >= 32 || s_.k * s_.n * static_cast<int64_t>(sizeof(T)) >= kHugeBytes);
     bool in_cache = s_.k * n * static_cast<int64_t>(sizeof(T)) <= kSmallBytes && s_.b_row <= 2 * n;
@@ -177,6 +183,10 @@ class Blocked {
     // A tile reads its rows of A side by side, which no hardware looks ahead for: short ones are fetched a tile before.
     bool fetch_rows = a_in_place && s_.a_col == 1 && s_.a_row == s_.k && m > 4 * mr &&
                       s_.k * static_cast<int64_t>(sizeof(T)) * kParts <= kFetchedRow;
+    // Short sums are mostly writing: D's rows are written from end to end then. The panels of B come from the
+    // second-level cache.
+    const bool far = s_.batch * s_.m * s_.n * static_cast<int64_t>(sizeof(T)) >= kHugeBytes;
+    const bool by_rows = !fetch && s_.k <= (far ? 2 : 1) * kShortSums;
     // Along k a panel has `depth` elements, each of which may be a pair of the operand's.
     const int64_t step = pairs_ ? 2 : 1;
     for (int64_t jc = 0; jc < n; jc += kColumns) {
@@ -205,40 +215,55 @@ class Blocked {
             Pack<true>(At(from, s_.a_type, whole * s_.a_row), s_.a_type, a_direct_, s_.a_row, s_.a_col, rows - whole,
                        elements, left);
           }
-          for (int64_t j = 0; j < columns; j += nr) {
-            bool there = j < whole_columns;
-            const R* b_panel = there ? reinterpret_cast<const R*>(At(right_from, s_.b_type, j * s_.b_col))
-                                     : right + (j - whole_columns) * depth * kParts;
-            Panel panel{depth, b_panel, there ? s_.b_row : nr * kParts, std::min<int64_t>(nr, columns - j),
-                        pc > 0 || s_.add};
-            if (fetch) panel.FetchNext(nr, rows <= kFewRows || (rows <= mr && rows > mr - kFewRows));
-            for (int64_t i = 0; i < rows; i += mr) {
-              T* to = d + (ic + i) * d_row + jc + j;
-              if (i < whole) {
-                panel.next_rows = fetch_rows && j == 0;
-                if (kComplex && panel.next_rows) FetchRows(At(from, s_.a_type, (i + mr) * s_.a_row), mr * s_.a_row);
-                Tile(kStridedRows, panel, reinterpret_cast<const R*>(At(from, s_.a_type, i * s_.a_row)),
-                     s_.a_row * kParts, s_.a_col * kParts, to, d_row, mr);
-                continue;
-              }
-              if (i < few) {
-                for (int64_t r = i; r < rows; r += kFewRows) {
-                  Tile(kFewStridedRows, panel, reinterpret_cast<const R*>(At(from, s_.a_type, r * s_.a_row)),
-                       s_.a_row * kParts, s_.a_col * kParts, d + (ic + r) * d_row + jc + j, d_row, kFewRows);
-                }
-                break;
-              }
-              const R* a_panel = left + (i - whole) * depth * kParts;
-              int64_t count = std::min<int64_t>(mr, rows - i);
-              if ((count + kFewRows - 1) / kFewRows * kFewRows >= mr) {
-                Tile(kPackedRows, panel, a_panel, kParts, mr * kParts, to, d_row, count);
-                continue;
-              }
-              for (int64_t r = 0; r < count; r += kFewRows) {
-                Tile(kFewStridedRows, panel, a_panel + r * kParts, kParts, mr * kParts, to + r * d_row, d_row,
-                     std::min<int64_t>(kFewRows, count - r));
-              }
+          auto panel_at = [&](int64_t j) {
+            const bool there = j < whole_columns;
+            const R* from_b = there ? reinterpret_cast<const R*>(At(right_from, s_.b_type, j * s_.b_col))
+                                    : right + (j - whole_columns) * depth * kParts;
+            return Panel{depth, from_b, there ? s_.b_row : nr * kParts, std::min<int64_t>(nr, columns - j),
+                         pc > 0 || s_.add};
+          };
+          // One tile of rows, or what is left of the block's, for one panel.
+          auto multiply = [&](int64_t i, int64_t j, Panel& panel) {
+            T* to = d + (ic + i) * d_row + jc + j;
+            if (i < whole) {
+              panel.next_rows = fetch_rows && j == 0;
+              if (kComplex && panel.next_rows) FetchRows(At(from, s_.a_type, (i + mr) * s_.a_row), mr * s_.a_row);
+              Tile(kStridedRows, panel, reinterpret_cast<const R*>(At(from, s_.a_type, i * s_.a_row)),
+                   s_.a_row * kParts, s_.a_col * kParts, to, d_row, mr);
+              return;
             }
+            if (i < few) {
+              for (int64_t r = i; r < rows; r += kFewRows) {
+                Tile(kFewStridedRows, panel, reinterpret_cast<const R*>(At(from, s_.a_type, r * s_.a_row)),
+                     s_.a_row * kParts, s_.a_col * kParts, d + (ic + r) * d_row + jc + j, d_row, kFewRows);
+              }
+              return;
+            }
+            const R* a_panel = left + (i - whole) * depth * kParts;
+            int64_t count = std::min<int64_t>(mr, rows - i);
+            if ((count + kFewRows - 1) / kFewRows * kFewRows >= mr) {
+              Tile(kPackedRows, panel, a_panel, kParts, mr * kParts, to, d_row, count);
+              return;
+            }
+            for (int64_t r = 0; r < count; r += kFewRows) {
+              Tile(kFewStridedRows, panel, a_panel + r * kParts, kParts, mr * kParts, to + r * d_row, d_row,
+                   std::min<int64_t>(kFewRows, count - r));
+            }
+          };
+          if (by_rows) {
+            for (int64_t i = 0; i < rows; i += mr) {
+              for (int64_t j = 0; j < columns; j += nr) {
+                Panel panel = panel_at(j);
+                multiply(i, j, panel);
+              }
+              if (finish) (*epilogue_)(row + ic + i, std::min<int64_t>(mr, rows - i), column + jc, columns);
+            }
+            continue;
+          }
+          for (int64_t j = 0; j < columns; j += nr) {
+            Panel panel = panel_at(j);
+            if (fetch) panel.FetchNext(nr, rows <= kFewRows || (rows <= mr && rows > mr - kFewRows));
+            for (int64_t i = 0; i < rows; i += mr) multiply(i, j, panel);
             int64_t end = std::min(j + nr, columns);
             if (finish && (end % kFinished == 0 || end == columns)) {
               int64_t begin = j / kFinished * kFinished;
@@ -299,6 +324,7 @@ class Blocked {
 
   void AddTile(const T* tile, int64_t width, int64_t rows, int64_t columns, bool accumulate, T* d,
                int64_t d_row) const {
+    if constexpr (!kComplex) return kernels_.put_tile(tile, width, rows, columns, accumulate, d, d_row);
     for (int64_t i = 0; i < rows; ++i) {
       const T* from = tile + i * width;
       T* to = d + i * d_row;

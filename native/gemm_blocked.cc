@@ -190,12 +190,13 @@ struct Grid {
 Grid GridOf(const GemmShape& s, int64_t threads, int64_t rows, int64_t columns, bool packed) {
   const double work = WorkOf(s), all = work * s.batch;
   if (threads == 1 || all < 2 * kSmall) return {};
-  // Cut until there is enough for every thread, along the longer side first.
+  // Cut until there is enough for every thread, along the longer side first; of two equal ones along the columns, as
+  // each thread packs its own columns of B.
   const int64_t wanted = threads * (all > kLong ? 2 : 1);
   int64_t down = 1, across = 1;
   auto worth = [&](int64_t pieces) { return work / static_cast<double>(pieces) > 2 * kSmall; };
   while (s.batch * down * across < wanted && worth(down * across)) {
-    bool cut_rows = s.m / down >= s.n / across ? s.m / down >= 2 * rows : s.n / across < 2 * columns;
+    bool cut_rows = s.m / down > s.n / across ? s.m / down >= 2 * rows : s.n / across < 2 * columns;
     cut_rows &= !packed;  // else each thread would read all of B
     if (cut_rows && s.m / down < 2 * rows) break;
     ++(cut_rows ? down : across);

@@ -33,6 +33,36 @@ inline VectorOf<uint32_t>::type MultiplyPairs(VectorOf<uint32_t>::type a, Vector
 }
 #endif
 
+#if FERRULE_VECTOR_BYTES == 64
+// to[a whole vector] = from[lanes], zero behind them; there may be none, or more than a vector has.
+template <class T>
+inline void GetLanes(const T* from, int64_t lanes, T* to) {
+  constexpr int64_t kLanes = kBytes / static_cast<int64_t>(sizeof(T));
+  lanes = lanes < 0 ? 0 : lanes > kLanes ? kLanes : lanes;
+  const unsigned mask = (1u << lanes) - 1;
+  if constexpr (sizeof(T) == 4) {
+    _mm512_storeu_epi32(to, _mm512_maskz_loadu_epi32(static_cast<__mmask16>(mask), from));
+  } else {
+    _mm512_storeu_epi64(to, _mm512_maskz_loadu_epi64(static_cast<__mmask8>(mask), from));
+  }
+}
+
+// d[lanes] (+)= from[a whole vector], for fewer lanes than it has.
+template <class T>
+inline void PutLanes(const T* from, int64_t lanes, bool accumulate, T* d) {
+  typedef typename VectorOf<T>::type V;
+  V sum = *reinterpret_cast<const typename VectorOf<T>::unaligned*>(from);
+  const unsigned mask = (1u << lanes) - 1;
+  if constexpr (sizeof(T) == 4) {
+    if (accumulate) sum += (V)_mm512_maskz_loadu_epi32(static_cast<__mmask16>(mask), d);
+    _mm512_mask_storeu_epi32(d, static_cast<__mmask16>(mask), (__m512i)sum);
+  } else {
+    if (accumulate) sum += (V)_mm512_maskz_loadu_epi64(static_cast<__mmask8>(mask), d);
+    _mm512_mask_storeu_epi64(d, static_cast<__mmask8>(mask), (__m512i)sum);
+  }
+}
+#endif
+
 // C[MR][NR] (+)= A[MR][k] * B[k][NR]. B's rows are `b_k` apart: a packed panel, or the matrix itself. A is a packed
 // panel (a_row 1, a_k MR, known when compiled) or has any strides. What hardware would look for too late is fetched
 // meanwhile: with kNextColumns the columns of B that come next; with a positive kFetch so many vectors `a_row` elements
@@ -54,6 +84,15 @@ void Multiply(int64_t k, const T* a, int64_t a_row, int64_t a_k, const T* b, int
   if (kPackedA || kFetch > 0) a_row = 1;
   const T* next_rows = a + MR * a_row;
   if (kPackedA) a_k = MR;
+  // Three rows of a strided A share a pointer, from which an instruction reaches them by itself. The compiler must not
+  // see how they hang together: it would keep an offset for each row, more than there are registers.
+  constexpr int kShare = kPackedA ? MR : 3, kPointers = (MR + kShare - 1) / kShare;
+  const T* rows[kPointers];
+#pragma GCC unroll 12
+  for (int i = 0; i < kPointers; ++i) {
+    rows[i] = a + kShare * i * a_row;
+    if (!kPackedA) __asm__("" : "+r"(rows[i]));
+  }
   // The rows of C lie apart and would be waited for one by one at the end, also where they are only written.
 #pragma GCC unroll 32
   for (int i = 0; i < MR; ++i) {
@@ -77,7 +116,7 @@ void Multiply(int64_t k, const T* a, int64_t a_row, int64_t a_k, const T* b, int
     }
 #pragma GCC unroll 32
     for (int i = 0; i < MR; ++i) {
-      T left = a[i * a_row];
+      T left = rows[i / kShare][i % kShare * a_row];
 #pragma GCC unroll 4
       for (int j = 0; j < NV; ++j) {
         if constexpr (kTerm == Term::kPair) {
@@ -87,9 +126,11 @@ void Multiply(int64_t k, const T* a, int64_t a_row, int64_t a_k, const T* b, int
         }
       }
     }
-    a += a_k;
+#pragma GCC unroll 12
+    for (int i = 0; i < kPointers; ++i) rows[i] += a_k;
     b += b_k;
   }
+  __asm__("" : "+r"(c));  // nor keep where C's rows are meanwhile
 #pragma GCC unroll 32
   for (int i = 0; i < MR; ++i) {
 #pragma GCC unroll 4
@@ -170,6 +211,16 @@ void Pack(const T* x, int64_t x_w, int64_t x_k, int64_t width, int64_t k, T* pan
     }
     return;
   }
+#if FERRULE_VECTOR_BYTES == 64
+  constexpr int64_t kLanes = kBytes / static_cast<int64_t>(sizeof(T));
+  if (x_w == 1 && W % kLanes == 0) {
+    for (int64_t p = 0; p < k; ++p, x += x_k, panel += W) {
+#pragma GCC unroll 2
+      for (int64_t w = 0; w < W; w += kLanes) GetLanes(x + w, width - w, panel + w);
+    }
+    return;
+  }
+#endif
   if (width < W) {
     for (int64_t p = 0; p < k; ++p) {
       for (int64_t w = width; w < W; ++w) panel[p * W + w] = T(0);
@@ -204,6 +255,27 @@ void Pack(const T* x, int64_t x_w, int64_t x_k, int64_t width, int64_t k, T* pan
   }
   for (int64_t p = 0; p < k; ++p) {
     for (int64_t w = 0; w < width; ++w) panel[p * W + w] = x[w * x_w + p * x_k];
+  }
+}
+
+// d[rows][columns] (+)= tile[rows][width], of which the last columns are not wanted.
+template <class T>
+void PutTile(const T* tile, int64_t width, int64_t rows, int64_t columns, bool accumulate, T* d, int64_t d_row) {
+  using V = typename VectorOf<T>::type;
+  using U = typename VectorOf<T>::unaligned;
+  constexpr int kLanes = kBytes / sizeof(T);
+  const int64_t whole = columns / kLanes * kLanes;
+  for (int64_t i = 0; i < rows; ++i, tile += width, d += d_row) {
+    for (int64_t j = 0; j < whole; j += kLanes) {
+      U* to = reinterpret_cast<U*>(d + j);
+      const V sum = *reinterpret_cast<const U*>(tile + j);
+      *to = accumulate ? *to + sum : sum;
+    }
+#if FERRULE_VECTOR_BYTES == 64
+    if (whole < columns) PutLanes(tile + whole, columns - whole, accumulate, d + whole);
+#else
+    for (int64_t j = whole; j < columns; ++j) d[j] = accumulate ? static_cast<T>(d[j] + tile[j]) : tile[j];
+#endif
   }
 }
 
@@ -361,6 +433,7 @@ constexpr MicroKernels<T> Real() {
           {&Multiply<T, MR, NV, false, kNextRows>, &Multiply<T, MR, NV / 2, false, kNextRows>},
           &Pack<T, MR>,
           &Pack<T, kWidth>,
+          &PutTile<T>,
           &RowTimesMatrix<T>,
           &AddRows<T>,
           &RowTimesColumns<T>};

@@ -110,6 +110,7 @@ constexpr PairKernels Pairs() {
   tiles.tile[kStridedRows][1] = &Multiply<uint32_t, MR, NV / 2, false, 0, sum>;
   tiles.tile[kFewStridedRows][0] = &Multiply<uint32_t, kFewRows, NV, false, 0, sum>;
   tiles.tile[kFewStridedRows][1] = &Multiply<uint32_t, kFewRows, NV / 2, false, 0, sum>;
+  tiles.put_tile = &PutTile<uint32_t>;
   return {tiles, {PairPacks<int8_t, MR, NV>(), PairPacks<uint8_t, MR, NV>(), PairPacks<int16_t, MR, NV>()}};
 }
 

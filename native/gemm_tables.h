@@ -34,6 +34,8 @@ struct MicroKernels {
   // (x, x_w, x_k, width, k, panel), for panels of `rows` and of `columns`
   void (*pack_rows)(const T*, int64_t, int64_t, int64_t, int64_t, T*);
   void (*pack_columns)(const T*, int64_t, int64_t, int64_t, int64_t, T*);
+  // (tile, width, rows, columns, accumulate, d, d_row): what of a tile that does not fit belongs to the result
+  void (*put_tile)(const T*, int64_t, int64_t, int64_t, bool, T*, int64_t);
   // (k, n, x, x_stride, b, b_row, y)
   void (*row_times_matrix)(int64_t, int64_t, const T*, int64_t, const T*, int64_t, T*);
   void (*add_rows)(int64_t, int64_t, const T*, int64_t, const T*, int64_t, T*);
