@@ -101,6 +101,8 @@ class Blocked {
 
   // So many columns of a block are finished at once: they are in the second-level cache, and each row is worth a loop.
   static constexpr int64_t kFinished = 2 * kEpilogueUnit;
+  // So many sums whose rows are whole are.
+  static constexpr int64_t kWorthFinishing = 4096;
 
   Blocked(const GemmShape& shape, const GemmExtras& extras)
       : s_(shape),
@@ -111,6 +113,22 @@ class Blocked {
         a_direct_(IsDirect<T>(shape.a_type)),
         b_direct_(IsDirect<T>(shape.b_type)),
         d_direct_(IsDirect<T>(shape.d_type)) {}
+
+  // Whether `m` rows read B once, where it lies and from end to end: it comes from memory; or its rows are a multiple
+  // of a page apart, have the same places in the first-level cache, and few of A's meet them there; or tiles are so
+  // narrow that panels of B take more steps.
+  static bool IsThin(const GemmShape& s, int64_t m) {
+    if constexpr (!kComplex) {
+      constexpr int64_t kSize = sizeof(T), kWideTile = 128;
+      const auto& kernels = TilesOf<T>(s);
+      const int64_t bytes = s.k * s.n * kSize;
+      const bool slow = (s.b_row * kSize % kPage == 0 && m <= kernels.thin[kThinTiles - 2].rows) ||
+                        kernels.columns * kSize < kWideTile;
+      return IsDirect<T>(s.b_type) && s.b_col == 1 && m <= kernels.thin[kThinTiles - 1].rows &&
+             (s.batch * bytes >= kHugeBytes || (slow && bytes >= kLargeBytes));
+    }
+    return false;
+  }
 
   // D[rows][columns] of one matrix, on this thread.
   void Block(const void* a, const void* b, void* d, int64_t batch, int64_t m0, int64_t m1, int64_t n0,
@@ -163,8 +181,7 @@ class Blocked {
   bool Sum(const void* a, const void* b, T* d, int64_t d_row, int64_t m, int64_t n, int64_t row, int64_t column) const {
     const int mr = kernels_.rows, nr = kernels_.columns;
     if constexpr (!kComplex) {
-      bool large = s_.k * n * static_cast<int64_t>(sizeof(T)) >= kLargeBytes;
-      if (large && !packed_ && b_direct_ && s_.b_col == 1 && m <= kernels_.thin[kThinTiles - 1].rows) {
+      if (!packed_ && IsThin(s_, m)) {
         ThinSum(a, static_cast<const T*>(b), d, d_row, m, n);
         return false;
       }
@@ -251,12 +268,17 @@ class Blocked {
             }
           };
           if (by_rows) {
+            int64_t finished = 0;
             for (int64_t i = 0; i < rows; i += mr) {
               for (int64_t j = 0; j < columns; j += nr) {
                 Panel panel = panel_at(j);
                 multiply(i, j, panel);
               }
-              if (finish) (*epilogue_)(row + ic + i, std::min<int64_t>(mr, rows - i), column + jc, columns);
+              const int64_t end = std::min(i + mr, rows);
+              if (finish && ((end - finished) * columns >= kWorthFinishing || end == rows)) {
+                (*epilogue_)(row + ic + finished, end - finished, column + jc, columns);
+                finished = end;
+              }
             }
             continue;
           }

@@ -140,7 +140,7 @@ bool VectorProduct(const GemmShape& s, const void* a, const void* b, void* d, Th
 template <class T>
 int64_t PartsOfSums(const GemmShape& s) {
   constexpr int64_t kMostParts = 32, kLeastDepth = 8 * Blocked<T>::kDepth, kMostSums = (64 << 10) / sizeof(T);
-  bool fits = s.batch == 1 && !s.add && IsDirect<T>(s.d_type) && s.m * s.n <= kMostSums;
+  bool fits = s.batch == 1 && !s.add && IsDirect<T>(s.d_type) && s.m * s.n <= kMostSums && !Blocked<T>::IsThin(s, s.m);
   return fits ? std::clamp<int64_t>(s.k / kLeastDepth, 1, kMostParts) : 1;
 }
 
@@ -187,16 +187,17 @@ struct Grid {
   int64_t down = 1, across = 1;
 };
 
-Grid GridOf(const GemmShape& s, int64_t threads, int64_t rows, int64_t columns, bool packed) {
+Grid GridOf(const GemmShape& s, int64_t threads, int64_t rows, int64_t columns, bool packed, bool a_in_place) {
   const double work = WorkOf(s), all = work * s.batch;
   if (threads == 1 || all < 2 * kSmall) return {};
-  // Cut until there is enough for every thread, along the longer side first; of two equal ones along the columns, as
-  // each thread packs its own columns of B.
+  // Cut until there is enough for every thread, along the longer side first; of two equal ones along the columns where
+  // only these are packed.
   const int64_t wanted = threads * (all > kLong ? 2 : 1);
   int64_t down = 1, across = 1;
   auto worth = [&](int64_t pieces) { return work / static_cast<double>(pieces) > 2 * kSmall; };
   while (s.batch * down * across < wanted && worth(down * across)) {
-    bool cut_rows = s.m / down > s.n / across ? s.m / down >= 2 * rows : s.n / across < 2 * columns;
+    const int64_t each = s.m / down + !a_in_place;
+    bool cut_rows = each > s.n / across ? s.m / down >= 2 * rows : s.n / across < 2 * columns;
     cut_rows &= !packed;  // else each thread would read all of B
     if (cut_rows && s.m / down < 2 * rows) break;
     ++(cut_rows ? down : across);
@@ -240,7 +241,8 @@ void Multiply(const GemmShape& s, const void* a, const void* b, void* d, ThreadP
   const auto& kernels = TilesOf<T>(s);
   int64_t threads = pool ? pool->threads() : 1;
   const int64_t unit = std::max<int64_t>(kernels.columns, epilogue ? kEpilogueUnit : 0);
-  const auto [down, across] = GridOf(s, threads, kernels.rows, unit, extras.packed != nullptr);
+  const auto [down, across] =
+      GridOf(s, threads, kernels.rows, unit, extras.packed != nullptr, !Traits<T>::kComplex && s.a_col == 1);
   int64_t tiles = down * across;
   int64_t grain = std::max<int64_t>(1, static_cast<int64_t>(kSmall / (WorkOf(s) / static_cast<double>(tiles) + 1)));
   Spread(pool, s.batch * tiles, grain, [&](int64_t begin, int64_t end) {

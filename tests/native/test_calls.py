@@ -140,25 +140,59 @@ def test_gemm_large(size, dtype):
     close(gemm(a, b, dtype), wide(a) @ wide(b), dtype, size)
 
 
-@pytest.mark.parametrize("isa", ["", "avx2", "baseline"])
+ALL_SETS = pytest.mark.parametrize("isa", ["", "avx2", "baseline"])
+
+
+def under(isa: str, code: str) -> None:
+    code = "import sys; sys.path.insert(0, sys.argv[1])\n" + code
+    subprocess.run(
+        [sys.executable, "-c", code, str(Path(__file__).parent)], check=True, env=os.environ | {"FERRULE_ISA": isa}
+    )
+
+
+@ALL_SETS
+def test_gemm_short_sums(isa):
+    """Rows of the result are written from end to end; results that are larger than the last cache as well."""
+    under(
+        isa,
+        """
+import itertools
+from test_calls import close, gemm, laid_out, wide
+sizes = [(1, 25, 61), (3, 13, 1100), (2, 200, 33), (1, 12, 2050), (1, 1, 40), (1, 193, 15)]
+for (batch, m, n), k, left, right in itertools.product(sizes, [1, 2, 15, 16, 17, 32, 33], [0, 1], [0, 1]):
+    for dtype in "fdF":
+        a, b = laid_out((batch, m, k), dtype, left), laid_out((batch, k, n), dtype, right)
+        close(gemm(a, b, dtype), wide(a) @ wide(b), dtype, k)
+for k in 20, 32, 33:
+    a, b = laid_out((41, 330, k), "f", 0), laid_out((41, k, 331), "f", 0)
+    close(gemm(a, b, "f"), wide(a) @ wide(b), "f", k)
+""",
+    )
+
+
+@ALL_SETS
 def test_gemm_few_rows_large_matrix(isa):
     """The path that reads the right side once: every height of tile, odd columns, left sides in any order."""
-    code = """
-import sys
-sys.path.insert(0, sys.argv[1])
-import numpy as np
+    under(
+        isa,
+        """
 from test_calls import bf16, close, gemm, laid_out, random, wide
+def check(a, b, dtype):
+    close(gemm(a, b, dtype), (wide(a) @ wide(b)).astype(dtype if dtype == "i" else "d"), dtype, a.shape[2])
 for dtype in "f", "d", "i":
     for rows in 2, 4, 7, 12, 15, 16, 17, 23, 24, 25:
-        a, b = laid_out((1, rows, 700), dtype, rows % 2), random((1, 700, 2 * 1003), dtype)
-        close(gemm(a, b, dtype), (wide(a) @ wide(b)).astype(dtype if dtype == "i" else "d"), dtype, 700)
+        a = laid_out((1, rows, 700), dtype, rows % 2)
+        check(a, random((1, 700, 2 * 1003), dtype), dtype)
+        check(a, random((1, 700, 2048), dtype)[:, :, : 2 * 1003], dtype)  # rows that are pages apart
+for rows in 2, 13:
+    check(random((1, rows, 4200), "f"), random((1, 4200, 1003), "f"), "f")  # more than the last cache, few sums
+    check(random((9, rows, 600), "f"), random((9, 600, 801), "f"), "f")
 for rows in 1, 3, 4:
     a, b = random((1, rows, 2100), bf16), random((1, 2100, 2 * 1003), bf16)
     close(gemm(a, b, "f"), wide(a) @ wide(b), "f", 2100)
     close(gemm(a, b, bf16), wide(a) @ wide(b), bf16, 2100)
-"""
-    environment = os.environ | {"FERRULE_ISA": isa}
-    subprocess.run([sys.executable, "-c", code, str(Path(__file__).parent)], check=True, env=environment)
+""",
+    )
 
 
 # --- conv -------------------------------------------------------------------------------------------------------
