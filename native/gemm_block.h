@@ -114,18 +114,17 @@ class Blocked {
         b_direct_(IsDirect<T>(shape.b_type)),
         d_direct_(IsDirect<T>(shape.d_type)) {}
 
-  // Whether `m` rows read B once, where it lies and from end to end: it comes from memory; or its rows are a multiple
-  // of a page apart, have the same places in the first-level cache, and few of A's meet them there; or tiles are so
-  // narrow that panels of B take more steps.
-  static bool IsThin(const GemmShape& s, int64_t m) {
+  // Whether a block of `m` rows and `n` columns reads its columns of B once, where they lie and a few rows at a time: B
+  // comes from memory; or its rows are a multiple of a page apart, have the same places in the first-level cache, and
+  // few of A's meet them there; or tiles are so narrow that panels of B take more steps.
+  static bool IsThin(const GemmShape& s, int64_t m, int64_t n) {
     if constexpr (!kComplex) {
       constexpr int64_t kSize = sizeof(T), kWideTile = 128;
       const auto& kernels = TilesOf<T>(s);
-      const int64_t bytes = s.k * s.n * kSize;
       const bool slow = (s.b_row * kSize % kPage == 0 && m <= kernels.thin[kThinTiles - 2].rows) ||
                         kernels.columns * kSize < kWideTile;
       return IsDirect<T>(s.b_type) && s.b_col == 1 && m <= kernels.thin[kThinTiles - 1].rows &&
-             (s.batch * bytes >= kHugeBytes || (slow && bytes >= kLargeBytes));
+             s.k * n * kSize >= kLargeBytes && (slow || s.batch * s.k * s.n * kSize >= kHugeBytes);
     }
     return false;
   }
@@ -181,7 +180,7 @@ class Blocked {
   bool Sum(const void* a, const void* b, T* d, int64_t d_row, int64_t m, int64_t n, int64_t row, int64_t column) const {
     const int mr = kernels_.rows, nr = kernels_.columns;
     if constexpr (!kComplex) {
-      if (!packed_ && IsThin(s_, m)) {
+      if (!packed_ && IsThin(s_, m, n)) {
         ThinSum(a, static_cast<const T*>(b), d, d_row, m, n);
         return false;
       }
