@@ -423,7 +423,7 @@ std::unique_ptr<Prepared> OneDnnConv(const ConvShape& s) {
   if (int8) return s.batch_groups == 1 && !dilated ? Make(*dnnl, s, Kind::kForward) : nullptr;  // it has no gradients
   // It multiplies pairs of bf16, and where a group has an odd number of features, the last one's partner is the next
   // group's first, times zero: an infinity there would become a NaN here. Depthwise loops have no pairs.
-  const bool pairs_meet = bf16 && s.groups() > 1 && s.kernel_features % 2 != 0;
+  const bool pairs_meet = bf16 && s.feature_groups > 1 && s.kernel_features % 2 != 0;
   if (pairs_meet && (s.kernel_features > 1 || s.group_outputs() > 1)) return nullptr;
   // Of one spatial dimension oneDNN has no such loop for a feature in each group.
   if (dilated && rank == 1 && s.groups() > 1 && s.kernel_features == 1) return nullptr;

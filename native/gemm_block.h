@@ -94,7 +94,9 @@ class Blocked {
   // One of so many is hardly in the last cache when it is used again.
   static constexpr int64_t kHugeBytes = 16 << 20;
   static constexpr int64_t kRows = 192, kColumns = 4096 / sizeof(T);
+  // Sums of so many terms take less time than writing them.
   static constexpr int64_t kShortSums = 16;
+  // Rows so many bytes apart have the same places in the first-level cache.
   static constexpr int64_t kPage = 4096;
   // Rows of sums that are kept elsewhere until they are rounded: B is packed once for them.
   static constexpr int64_t kSumRows = 512;

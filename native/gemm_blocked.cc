@@ -197,10 +197,10 @@ Grid GridOf(const GemmShape& s, int64_t threads, int64_t rows, int64_t columns, 
   int64_t down = 1, across = 1;
   auto worth = [&](int64_t pieces) { return work / static_cast<double>(pieces) > 2 * kSmall; };
   while (s.batch * down * across < wanted && worth(down * across)) {
-    const int64_t each = s.m / down + !a_in_place;
-    bool cut_rows = each > s.n / across ? s.m / down >= 2 * rows : s.n / across < 2 * columns;
+    const int64_t high = s.m / down, wide = s.n / across;
+    bool cut_rows = high > wide || (high == wide && !a_in_place) ? high >= 2 * rows : wide < 2 * columns;
     cut_rows &= !packed;  // else each thread would read all of B
-    if (cut_rows && s.m / down < 2 * rows) break;
+    if (cut_rows && high < 2 * rows) break;
     ++(cut_rows ? down : across);
   }
   if (threads <= 2 || packed) return {down, across};
