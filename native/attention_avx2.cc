@@ -7,6 +7,6 @@
 #include "attention_kernel.h"
 
 namespace ferrule {
-const AttentionKernels kAvx2Attention = avx2::Attention();
+constinit const AttentionKernels kAvx2Attention = avx2::Attention();
 }  // namespace ferrule
 #endif

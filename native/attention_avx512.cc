@@ -7,6 +7,6 @@
 #include "attention_kernel.h"
 
 namespace ferrule {
-const AttentionKernels kAvx512Attention = avx512::Attention();
+constinit const AttentionKernels kAvx512Attention = avx512::Attention();
 }  // namespace ferrule
 #endif

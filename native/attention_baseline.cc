@@ -5,5 +5,5 @@
 #include "attention_kernel.h"
 
 namespace ferrule {
-const AttentionKernels kBaselineAttention = baseline::Attention();
+constinit const AttentionKernels kBaselineAttention = baseline::Attention();
 }  // namespace ferrule

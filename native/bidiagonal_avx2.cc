@@ -7,6 +7,6 @@
 #include "bidiagonal_kernel.h"
 
 namespace ferrule {
-const BidiagonalKernels kAvx2Bidiagonal = avx2::Bidiagonal();
+constinit const BidiagonalKernels kAvx2Bidiagonal = avx2::Bidiagonal();
 }  // namespace ferrule
 #endif

@@ -7,6 +7,6 @@
 #include "bidiagonal_kernel.h"
 
 namespace ferrule {
-const BidiagonalKernels kAvx512Bidiagonal = avx512::Bidiagonal();
+constinit const BidiagonalKernels kAvx512Bidiagonal = avx512::Bidiagonal();
 }  // namespace ferrule
 #endif

@@ -5,5 +5,5 @@
 #include "bidiagonal_kernel.h"
 
 namespace ferrule {
-const BidiagonalKernels kBaselineBidiagonal = baseline::Bidiagonal();
+constinit const BidiagonalKernels kBaselineBidiagonal = baseline::Bidiagonal();
 }  // namespace ferrule

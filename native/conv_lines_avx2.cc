@@ -7,6 +7,6 @@
 #include "conv_lines_kernel.h"
 
 namespace ferrule {
-const LineKernels kAvx2Lines = avx2::Lines();
+constinit const LineKernels kAvx2Lines = avx2::Lines();
 }  // namespace ferrule
 #endif

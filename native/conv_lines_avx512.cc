@@ -7,6 +7,6 @@
 #include "conv_lines_kernel.h"
 
 namespace ferrule {
-const LineKernels kAvx512Lines = avx512::Lines();
+constinit const LineKernels kAvx512Lines = avx512::Lines();
 }  // namespace ferrule
 #endif

@@ -5,5 +5,5 @@
 #include "conv_lines_kernel.h"
 
 namespace ferrule {
-const LineKernels kBaselineLines = baseline::Lines();
+constinit const LineKernels kBaselineLines = baseline::Lines();
 }  // namespace ferrule

@@ -7,6 +7,6 @@
 #include "few_sums_kernel.h"
 
 namespace ferrule {
-const FewKernels kAvx2Few = avx2::Few();
+constinit const FewKernels kAvx2Few = avx2::Few();
 }  // namespace ferrule
 #endif

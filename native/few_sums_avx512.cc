@@ -7,6 +7,6 @@
 #include "few_sums_kernel.h"
 
 namespace ferrule {
-const FewKernels kAvx512Few = avx512::Few();
+constinit const FewKernels kAvx512Few = avx512::Few();
 }  // namespace ferrule
 #endif

@@ -5,5 +5,5 @@
 #include "few_sums_kernel.h"
 
 namespace ferrule {
-const FewKernels kBaselineFew = baseline::Few();
+constinit const FewKernels kBaselineFew = baseline::Few();
 }  // namespace ferrule

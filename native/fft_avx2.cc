@@ -7,6 +7,6 @@
 #include "fft_stages.h"
 
 namespace ferrule {
-const FftKernels kAvx2Fft = {avx2::Stages<float>(), avx2::Stages<double>()};
+constinit const FftKernels kAvx2Fft = {avx2::Stages<float>(), avx2::Stages<double>()};
 }  // namespace ferrule
 #endif

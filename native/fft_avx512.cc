@@ -7,6 +7,6 @@
 #include "fft_stages.h"
 
 namespace ferrule {
-const FftKernels kAvx512Fft = {avx512::Stages<float>(), avx512::Stages<double>()};
+constinit const FftKernels kAvx512Fft = {avx512::Stages<float>(), avx512::Stages<double>()};
 }  // namespace ferrule
 #endif

@@ -5,5 +5,5 @@
 #include "fft_stages.h"
 
 namespace ferrule {
-const FftKernels kBaselineFft = {baseline::Stages<float>(), baseline::Stages<double>()};
+constinit const FftKernels kBaselineFft = {baseline::Stages<float>(), baseline::Stages<double>()};
 }  // namespace ferrule

@@ -9,7 +9,7 @@
 #include "gemm_narrow_vectors.h"
 
 namespace ferrule {
-const GemmKernels kAvx2Gemm = {
+constinit const GemmKernels kAvx2Gemm = {
     "avx2",
     avx2::Real<float, 6, 2>(),
     avx2::Real<double, 6, 2>(),

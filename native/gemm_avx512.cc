@@ -10,7 +10,7 @@
 #include "gemm_narrow_vectors.h"
 
 namespace ferrule {
-const GemmKernels kAvx512Gemm = {
+constinit const GemmKernels kAvx512Gemm = {
     "avx512",
     avx512::Real<float, 12, 2>(),
     avx512::Real<double, 12, 2>(),

@@ -12,7 +12,7 @@ constexpr int kTileRows = 8;
 #else
 constexpr int kTileRows = 4;
 #endif
-const GemmKernels kBaselineGemm = {
+constinit const GemmKernels kBaselineGemm = {
     "baseline",
     baseline::Real<float, kTileRows, 2>(),
     baseline::Real<double, kTileRows, 2>(),

@@ -7,6 +7,6 @@
 #include "qr_kernel.h"
 
 namespace ferrule {
-const QrKernels kAvx2Qr = avx2::Qr();
+constinit const QrKernels kAvx2Qr = avx2::Qr();
 }  // namespace ferrule
 #endif

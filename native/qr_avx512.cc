@@ -7,6 +7,6 @@
 #include "qr_kernel.h"
 
 namespace ferrule {
-const QrKernels kAvx512Qr = avx512::Qr();
+constinit const QrKernels kAvx512Qr = avx512::Qr();
 }  // namespace ferrule
 #endif

@@ -5,5 +5,5 @@
 #include "qr_kernel.h"
 
 namespace ferrule {
-const QrKernels kBaselineQr = baseline::Qr();
+constinit const QrKernels kBaselineQr = baseline::Qr();
 }  // namespace ferrule

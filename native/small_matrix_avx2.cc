@@ -7,6 +7,6 @@
 #include "small_matrix_kernel.h"
 
 namespace ferrule {
-const SmallMatrixKernels kAvx2SmallMatrix = avx2::SmallMatrix();
+constinit const SmallMatrixKernels kAvx2SmallMatrix = avx2::SmallMatrix();
 }  // namespace ferrule
 #endif

@@ -7,6 +7,6 @@
 #include "small_matrix_kernel.h"
 
 namespace ferrule {
-const SmallMatrixKernels kAvx512SmallMatrix = avx512::SmallMatrix();
+constinit const SmallMatrixKernels kAvx512SmallMatrix = avx512::SmallMatrix();
 }  // namespace ferrule
 #endif

@@ -5,5 +5,5 @@
 #include "small_matrix_kernel.h"
 
 namespace ferrule {
-const SmallMatrixKernels kBaselineSmallMatrix = baseline::SmallMatrix();
+constinit const SmallMatrixKernels kBaselineSmallMatrix = baseline::SmallMatrix();
 }  // namespace ferrule

@@ -6,6 +6,6 @@
 #include "sort_network_kernel.h"
 
 namespace ferrule {
-const NetworkKernels kAvx2Networks = avx2::Networks();
+constinit const NetworkKernels kAvx2Networks = avx2::Networks();
 }  // namespace ferrule
 #endif

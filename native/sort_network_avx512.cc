@@ -6,6 +6,6 @@
 #include "sort_network_kernel.h"
 
 namespace ferrule {
-const NetworkKernels kAvx512Networks = avx512::Networks();
+constinit const NetworkKernels kAvx512Networks = avx512::Networks();
 }  // namespace ferrule
 #endif

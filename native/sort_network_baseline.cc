@@ -4,5 +4,5 @@
 #include "sort_network_kernel.h"
 
 namespace ferrule {
-const NetworkKernels kBaselineNetworks = baseline::Networks();
+constinit const NetworkKernels kBaselineNetworks = baseline::Networks();
 }  // namespace ferrule

@@ -70,7 +70,7 @@ constexpr NetworkFunctions<U> FunctionsOf() {
   return {ExchangeKeys<U>, ExchangeWith<U>, OfFloats<U>, ToFloats<U>};
 }
 
-inline NetworkKernels Networks() { return {FunctionsOf<uint32_t>(), FunctionsOf<uint64_t>()}; }
+constexpr NetworkKernels Networks() { return {FunctionsOf<uint32_t>(), FunctionsOf<uint64_t>()}; }
 
 }  // namespace FERRULE_ISA
 }  // namespace ferrule
