@@ -124,15 +124,18 @@ Result<std::unique_ptr<Prepared>> PrepareConv(const CallDesc& call) {
   if (wish.empty() && PointwiseSuits(s)) {
     if (auto product = PointwiseConv(s)) return product;
   }
+  auto own = [&]() -> std::unique_ptr<Prepared> {
+    if (gradient) return std::move(gradient);
+    if (rows) return std::move(rows);
+    if (suit(false)) return LinesConv(s);
+    if (auto depthwise = DepthwiseConv(s)) return depthwise;
+    if (auto product = PointwiseConv(s)) return product;
+    return GeneralConv(s);
+  };
   if (wish.empty() || wish == "onednn") {
-    if (auto fast = OneDnnConv(s)) return fast;
+    if (auto fast = OneDnnConv(s)) return OneDnnConvMixes(s) ? FiniteConv(s, std::move(fast), own()) : std::move(fast);
   }
-  if (gradient) return gradient;
-  if (rows) return rows;
-  if (suit(false)) return LinesConv(s);
-  if (auto depthwise = DepthwiseConv(s)) return depthwise;
-  if (auto product = PointwiseConv(s)) return product;
-  return GeneralConv(s);
+  return own();
 }
 
 [[maybe_unused]] const bool registered = RegisterCall("conv", &PrepareConv);

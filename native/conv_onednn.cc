@@ -400,7 +400,24 @@ std::unique_ptr<Prepared> MakeParts(const OneDnn& dnnl, const ConvShape& s) {
                   {s.kernel_source, std::move(key)}, Turning(s, Kind::kForward), std::move(made));
 }
 
+bool Dilated(const ConvShape& s) {
+  return std::any_of(s.windows.begin(), s.windows.end(), [](const ConvWindow& w) { return w.input_dilation > 1; });
+}
+
+bool IsGradientOfKernel(const ConvShape& s) {
+  double kernel = 1, output = 1;
+  for (const ConvWindow& w : s.windows)
+    kernel *= static_cast<double>(w.kernel), output *= static_cast<double>(w.output);
+  return !Dilated(s) && s.feature_groups == 1 && (s.batch_groups > 1 || kernel > output);
+}
+
 }  // namespace
+
+bool OneDnnConvMixes(const ConvShape& s) {
+  constexpr int64_t kWhole = 32;  // a row of an AMX tile
+  const bool depthwise = s.kernel_features == 1 && s.group_outputs() == 1 && s.groups() > 1;
+  return s.input_type == Element::kBF16 && s.kernel_features % kWhole != 0 && !depthwise && !IsGradientOfKernel(s);
+}
 
 std::unique_ptr<Prepared> OneDnnConv(const ConvShape& s) {
   size_t rank = s.windows.size();
@@ -413,22 +430,12 @@ std::unique_ptr<Prepared> OneDnnConv(const ConvShape& s) {
   if (!int8 && ((!f32 && !bf16) || s.kernel_type != s.input_type)) return nullptr;
   const OneDnn* dnnl = OneDnn::Get();
   if (!dnnl || (int8 && !dnnl->ExactBytes())) return nullptr;
-  bool dilated = false;
-  double kernel = 1, output = 1;
-  for (const ConvWindow& w : s.windows) {
-    dilated = dilated || w.input_dilation > 1;
-    kernel *= static_cast<double>(w.kernel);
-    output *= static_cast<double>(w.output);
-  }
+  const bool dilated = Dilated(s);
   if (int8) return s.batch_groups == 1 && !dilated ? Make(*dnnl, s, Kind::kForward) : nullptr;  // it has no gradients
-  // It multiplies pairs of bf16, and where a group has an odd number of features, the last one's partner is the next
-  // group's first, times zero: an infinity there would become a NaN here. Depthwise loops have no pairs.
-  const bool pairs_meet = bf16 && s.feature_groups > 1 && s.kernel_features % 2 != 0;
-  if (pairs_meet && (s.kernel_features > 1 || s.group_outputs() > 1)) return nullptr;
   // Of one spatial dimension oneDNN has no such loop for a feature in each group.
   if (dilated && rank == 1 && s.groups() > 1 && s.kernel_features == 1) return nullptr;
   if (dilated) return s.batch_groups == 1 ? Make(*dnnl, s, Kind::kBackwardData) : nullptr;
-  if (s.feature_groups == 1 && (s.batch_groups > 1 || kernel > output)) {
+  if (IsGradientOfKernel(s)) {
     if (auto made = Make(*dnnl, s, Kind::kBackwardWeights)) return made;
   }
   if (auto made = MakeParts(*dnnl, s)) return made;

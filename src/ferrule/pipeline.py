@@ -1,7 +1,7 @@
 """The compiler: one function, one line per stage.
 
 read → legalize → import (→ partition) → simplify → loop_products → channels_last → match → split → hoist → expand →
-count → control → carries → fuse → finish (with alternate) → allocate → assemble → Program
+count → control → carries → contract → fuse → finish (with alternate) → allocate → assemble → Program
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from ferrule.passes.alternate import alternate
 from ferrule.passes.assemble import Work, assemble
 from ferrule.passes.carries import drop_carries, late_carries
 from ferrule.passes.channels_last import channels_last
+from ferrule.passes.contract import contract
 from ferrule.passes.control import flatten_control
 from ferrule.passes.count import count
 from ferrule.passes.epilogue import attach_epilogues
@@ -117,6 +118,7 @@ def compile_module(module: Module, settings: CompileOptions, trace: Trace, machi
     graph = trace.stage("count", lambda: count(graph))
     graph = trace.stage("control", lambda: flatten_control(graph, machine))
     graph = trace.stage("carries", lambda: drop_carries(graph))
+    graph = trace.stage("contract", lambda: contract(graph))
     fused = trace.stage("fuse", lambda: late_carries(fuse(graph, machine, ours=True)))
     dismantle(graph)
     graph = fused

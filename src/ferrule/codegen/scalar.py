@@ -1,8 +1,9 @@
 """Arithmetic on lane values for every element type, with StableHLO's meaning.
 
 `Scalars(builder, width)` writes code for `width` lanes at once. A lane value is an operand of the dtype's compute type
-(see the package's docstring), for complex types a pair of them. All float arithmetic is IEEE: no reassociation, NaN and
-infinities as StableHLO has them. A type narrower than f32 is an f32 that is rounded after each operation.
+(see the package's docstring), for complex types a pair of them. All float arithmetic is IEEE: no reassociation, nothing
+fused but what is one op (passes/contract.py), NaN and infinities as StableHLO has them. A type narrower than f32 is an
+f32 that is rounded after each operation.
 """
 
 from __future__ import annotations

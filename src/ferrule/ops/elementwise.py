@@ -322,6 +322,15 @@ define(
     evaluate=_map(lambda low, x, high: n.choose(larger=False)(n.choose(larger=True)(low, x), high)),
     elementwise=True,
 )
+# A product and a sum, rounded once where the machine can; passes/contract.py makes it.
+define(
+    "multiply_add",
+    infer=_same("f", 3),
+    evaluate=_map(n.rounded(lambda a, b, c: a * b + c)),
+    elementwise=True,
+    flops=2,
+    internal=True,
+)
 
 # ---- code --------------------------------------------------------------------------------------------------------
 
@@ -371,6 +380,11 @@ def _element_shift(s: Scalars, op: Op, a: V, b: V) -> V:
 def _element_compare(s: Scalars, op: Op, a: Lane, b: Lane) -> V:
     kind = op.attrs.get("compare_type", "NOTYPE")
     return s.compare(op.attrs["comparison_direction"], op.operands[0].dtype, a, b, kind)
+
+
+@element("multiply_add")
+def _element_multiply_add(s: Scalars, op: Op, a: V, b: V, c: V) -> Lane:
+    return s.fma(op.result.dtype, a, b, c)
 
 
 @element("select")

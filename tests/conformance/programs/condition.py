@@ -2,7 +2,8 @@
 
 A shaken run multiplies what an inexact op reads or gives by 1 + a few random ulps. What the results then do is their
 condition: an ill-conditioned value moves far, a comparison that hangs on the last bit changes sides. Ops that IEEE 754
-defines to the bit (add, multiply, divide, compare, …) are not shaken: there, an implementation has no choice.
+defines to the bit (add, multiply, divide, compare, …) are not shaken: there, an implementation has no choice but one: a
+sum may take a product before it is rounded, so there a product is shaken, too.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from artifact import portable
 from case import Case
 
 from ferrule.errors import FerruleError
-from ferrule.ir import Block, Op
+from ferrule.ir import Block, Op, Value
 from ferrule.ir.types import BY_NUMPY
 from ferrule.ops import OPS
 from ferrule.stablehlo.importer import import_module
@@ -59,8 +60,22 @@ _COMPLEX = {"multiply", "divide", "abs", "square", "sign"}
 MAX_STEPS = 100_000
 
 
+PRODUCTS = {"multiply", "square", "power"}
+
+
 class Endless(FerruleError):
     """A program runs for too long to be judged."""
+
+
+def _product(value: Value, depth: int = 0) -> bool:
+    """Is it, or is part of it, a product that has only been moved since?"""
+    op = value.op
+    if op is None or depth > 20:
+        return False
+    if op.name in PRODUCTS:
+        return BY_NUMPY[value.dtype.numpy].bits >= 32
+    inside = [v for region in op.regions for v in region.results] if op.name in ("if", "case", "while") else []
+    return op.name in MOVES and any(_product(v, depth + 1) for v in (*op.operands, *inside) if hasattr(v.type, "dtype"))
 
 
 def _inexact_body(block: Block) -> bool:
@@ -85,7 +100,7 @@ class Shaken(Interpreter):
             return super()._results(op)
         sums = op.name in SUMS or (op.name in FOLDS and any(_inexact_body(r) for r in op.regions))
         if not sums:
-            found = super()._results(op)
+            found = self._fused(op) if op.name in ("add", "subtract") else super()._results(op)
             complex_math = op.operands and op.name in _COMPLEX and self.values[op.operands[0]].dtype.kind == "c"
             ulps = ROUNDED.get(op.name, 2.0 if complex_math else 0.0)
             least = 4.0 if op.name in ("lgamma", "digamma") else 0.0
@@ -107,6 +122,23 @@ class Shaken(Interpreter):
             return [self.other_nan(self.shake(x, 2.0)) for x in found]
         finally:
             self.values.update(before)
+
+    def _fused(self, op: Op) -> Sequence[np.ndarray]:
+        """A sum with products that were not rounded, and so do not overflow."""
+        before = {v: self.values[v] for v in op.operands}
+        self.values.update({v: self.shake(self._from_infinity(x), 1.5) for v, x in before.items() if _product(v)})
+        try:
+            return super()._results(op)
+        finally:
+            self.values.update(before)
+
+    def _from_infinity(self, x: np.ndarray) -> np.ndarray:
+        """Now and then the largest number for an infinity."""
+        assert self.rng is not None
+        if x.dtype.kind != "f" or self.rng.random() < 0.5:
+            return x
+        top = np.finfo(x.dtype).max
+        return np.asarray(np.where(np.isinf(x), np.copysign(top, x), x)).astype(x.dtype)
 
     def _other_zero(self, x: np.ndarray) -> np.ndarray:
         """Zeros of the other sign: of two zeros a reduction by maximum or minimum may give either."""
