@@ -216,7 +216,7 @@ Result<void*> Address(Buffer* buffer) {
   if (!(*contents)->ready->IsReady()) {
     // JAX asks with the GIL held, and the producer may be waiting for the GIL to call back into Python.
     const python::Api* api = python::Known();
-    const bool running = api != nullptr && api->Py_IsInitialized() && !(api->IsFinalizing && api->IsFinalizing());
+    const bool running = api != nullptr && !python::Ending(*api);
     std::optional<python::WithoutGil> released;
     if (running) released.emplace(*api);
     (void)(*contents)->ready->Await();

@@ -4,6 +4,7 @@
 #include <link.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
@@ -187,10 +188,46 @@ std::string Traceback(const Api& api, Object* type, Object* value, Object* trace
   return whole || start == std::string::npos || start == 0 ? text : "…" + text.substr(start);
 }
 
+// The threads that hold the GIL by a `Gil` or wait for it, once for each.
+struct Users {
+  std::mutex mutex;
+  std::vector<std::thread::id> threads;
+  static Users& The() {
+    static Users* users = new Users;  // threads outlive static destruction
+    return *users;
+  }
+};
+
 }  // namespace
 
 void Hang() {
   for (;;) pause();
+}
+
+bool Ending(const Api& api) { return !api.Py_IsInitialized() || (api.IsFinalizing && api.IsFinalizing()); }
+
+bool Lost(std::thread::id thread) {
+  const Api* api = Known();
+  if (!api || !Ending(*api)) return false;
+  Users& users = Users::The();
+  std::lock_guard lock(users.mutex);
+  return std::find(users.threads.begin(), users.threads.end(), thread) != users.threads.end();
+}
+
+Gil::Gil(const Api& api) : api_(api) {
+  Users& users = Users::The();
+  {
+    std::lock_guard lock(users.mutex);
+    users.threads.push_back(std::this_thread::get_id());
+  }
+  state_ = api.PyGILState_Ensure();
+}
+
+Gil::~Gil() {
+  api_.PyGILState_Release(state_);
+  Users& users = Users::The();
+  std::lock_guard lock(users.mutex);
+  users.threads.erase(std::find(users.threads.begin(), users.threads.end(), std::this_thread::get_id()));
 }
 
 const Api* Known() { return known.load(); }
@@ -202,7 +239,7 @@ Result<const Api*> Interpreter() {
     if (!found.ok()) return found.status();
     api = *found;
   }
-  if (!api->Py_IsInitialized() || (api->IsFinalizing && api->IsFinalizing()))
+  if (Ending(*api))
     return FailedPrecondition(
         "the Python interpreter is shutting down, so nothing can be compiled or called back any more");
   return api;

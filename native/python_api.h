@@ -7,6 +7,7 @@
 #include <initializer_list>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 
 #include "status.h"
@@ -28,6 +29,7 @@ using Object = ::_object;
   F(PyGILState_Check, int, ())                                 \
   F(PyEval_SaveThread, void*, ())                              \
   F(PyEval_RestoreThread, void, (void*))                       \
+  F(Py_AddPendingCall, int, (int (*)(void*), void*))           \
   F(PyImport_ImportModule, Object*, (const char*))             \
   F(PyObject_GetAttrString, Object*, (Object*, const char*))   \
   F(PyObject_CallObject, Object*, (Object*, Object*))          \
@@ -88,11 +90,17 @@ Result<const Api*> Interpreter();
 // The interpreter that was found before; null when Interpreter() never succeeded.
 const Api* Known();
 
+// Is the interpreter shutting down, or gone?
+bool Ending(const Api& api);
+
+// Is this thread one that uses Python or waits for the GIL while the interpreter shuts down? It will not come back.
+bool Lost(std::thread::id thread);
+
 // Holds the GIL, from any thread.
 class Gil {
  public:
-  explicit Gil(const Api& api) : api_(api), state_(api.PyGILState_Ensure()) {}
-  ~Gil() { api_.PyGILState_Release(state_); }
+  explicit Gil(const Api& api);
+  ~Gil();
   Gil(const Gil&) = delete;
   Gil& operator=(const Gil&) = delete;
 

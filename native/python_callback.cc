@@ -1,5 +1,6 @@
 // The library call "ferrule.python_callback": a host callback of the program, run by ferrule.bridge.host_callback.
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -17,17 +18,52 @@ using python::Ref;
 
 constexpr int kRead = 0x100, kWrite = 0x200;  // PyBUF_READ, PyBUF_WRITE
 
+// Functions that no program needs any more, until somebody with the GIL tells Python so.
+class Dropped {
+ public:
+  static Dropped& The() {
+    static Dropped* dropped = new Dropped;  // programs outlive static destruction
+    return *dropped;
+  }
+  void Add(int64_t id) {
+    std::lock_guard lock(mutex_);
+    ids_.push_back(id);
+  }
+  // With the GIL held; what CPython calls, so the argument and the result mean nothing.
+  static int Release(void*) {
+    const Api& api = *python::Known();
+    Dropped& dropped = The();
+    std::vector<int64_t> ids;
+    {
+      std::lock_guard lock(dropped.mutex_);
+      ids.swap(dropped.ids_);
+    }
+    for (int64_t id : ids) {
+      auto result = python::Call(api, "ferrule.bridge", "release_callback", {api.PyLong_FromLongLong(id)});
+      api.PyErr_Clear();
+    }
+    return 0;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<int64_t> ids_;
+};
+
 class PythonCallback final : public Prepared {
  public:
   PythonCallback(int64_t id, const CallDesc& desc) : id_(id), operands_(desc.operands), results_(desc.results) {}
 
+  // Frameworks drop programs on threads that they join while Python ends: such a thread must not wait for the GIL.
   ~PythonCallback() override {
-    // At the interpreter's end nobody needs the function any more.
     const Api* api = python::Known();
-    if (!api || !api->Py_IsInitialized() || (api->IsFinalizing && api->IsFinalizing())) return;
-    Gil gil(*api);
-    auto result = python::Call(*api, "ferrule.bridge", "release_callback", {api->PyLong_FromLongLong(id_)});
-    api->PyErr_Clear();
+    if (!api || python::Ending(*api)) return;  // at the interpreter's end nobody needs the function any more
+    Dropped::The().Add(id_);
+    if (api->PyGILState_Check()) {
+      Dropped::Release(nullptr);
+    } else if (!python::Ending(*api)) {
+      api->Py_AddPendingCall(&Dropped::Release, nullptr);  // where it is refused, the next callback does it
+    }
   }
 
   // A program may still run when the framework has dropped its executable and with it the function: the program keeps
@@ -37,6 +73,7 @@ class PythonCallback final : public Prepared {
     if (!found.ok()) return found.status();
     const Api& api = **found;
     Gil gil(api);
+    Dropped::Release(nullptr);
     return python::Call(api, "ferrule.bridge", "retain_callback", {api.PyLong_FromLongLong(id)}).status();
   }
 
@@ -45,6 +82,7 @@ class PythonCallback final : public Prepared {
     if (!found.ok()) return found.status();
     const Api& api = **found;
     Gil gil(api);
+    Dropped::Release(nullptr);
     std::vector<Ref> views;
     Ref inputs(api, Describe(api, operands_, operands, kRead, &views));
     Ref outputs(api, Describe(api, results_, results, kWrite, &views));

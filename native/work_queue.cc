@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <mutex>
@@ -11,6 +12,8 @@
 #include <thread>
 #include <utility>
 #include <vector>
+
+#include "python_api.h"
 
 namespace ferrule {
 
@@ -27,7 +30,8 @@ struct WorkQueue::State {
   std::condition_variable wake;
   std::deque<Task> tasks;
   Ref<Event> running;  // what the task that runs will set
-  bool stopping = false;
+  bool stopping = false, ended = false;
+  std::condition_variable end;
   std::thread thread;
 };
 
@@ -124,7 +128,11 @@ void WorkQueue::State::Work(const std::shared_ptr<State>& self) {
   std::unique_lock lock(state.mutex);
   while (true) {
     state.wake.wait(lock, [&state] { return state.stopping || !state.tasks.empty(); });
-    if (state.tasks.empty()) return;
+    if (state.tasks.empty()) {
+      state.ended = true;
+      state.end.notify_all();
+      return;
+    }
     Task task = std::move(state.tasks.front());
     state.tasks.pop_front();
     state.running = task.done;
@@ -140,21 +148,27 @@ void WorkQueue::State::Work(const std::shared_ptr<State>& self) {
 void WorkQueue::Stop() {
   const std::shared_ptr<State> self = state_;
   State& state = *self;
-  {
-    std::lock_guard lock(state.mutex);
-    if (!state.thread.joinable()) return;
-    state.stopping = true;
-  }
+  std::unique_lock lock(state.mutex);
+  if (!state.thread.joinable()) return;
+  state.stopping = true;
   state.wake.notify_all();
-  if (state.thread.get_id() == std::this_thread::get_id()) {
-    // The client's last reference was dropped by a task of its own: the thread goes when it has nothing more to do.
+  // A task of its own may have dropped the client's last reference: then the thread goes when it has nothing more to
+  // do. And at the interpreter's end a task that calls back into Python stays there.
+  const std::thread::id thread = state.thread.get_id();
+  bool left = thread == std::this_thread::get_id();
+  while (!left && !state.ended) {
+    state.end.wait_for(lock, std::chrono::milliseconds(50));
+    left = !state.ended && python::Lost(thread);
+  }
+  if (left) {
     state.thread.detach();
     state_ = NewState();
     return;
   }
+  lock.unlock();
   state.thread.join();
-  std::lock_guard lock(state.mutex);
-  state.stopping = false;  // a later task starts a new thread
+  lock.lock();
+  state.stopping = state.ended = false;  // a later task starts a new thread
 }
 
 }  // namespace ferrule
