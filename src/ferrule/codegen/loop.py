@@ -247,6 +247,10 @@ def _next(family: Family, counters: Sequence[V], sizes: Sequence[int]) -> list[V
     return found[::-1]
 
 
+# Rows of fewer vectors than this have their rest in shorter vectors, where there are no masks.
+SHORT = 4
+
+
 def span(
     family: Family,
     width: int,
@@ -315,6 +319,25 @@ def span(
     remaining = size % width
     # Below 64-byte vectors masked loads and stores are slow or missing. One element needs no vector; besides, LLVM 22
     # stores too many bytes for a truncation under a mask that is known to have one lane.
+    if family.machine.vector_bytes < 64 and remaining > 1 and size < SHORT * width:
+
+        def halves() -> list[V]:
+            at, lanes = 0, width // 2
+            while at < remaining:
+                if at + lanes <= remaining:
+                    part = family.at(lanes)
+                    with part.scope():
+                        start = one.ix.add(Index(whole, 0, 0, size + 1), at).base
+                        body(part, Index(start, 1 if lanes > 1 else 0, 0, size, lanes))
+                    at += lanes
+                lanes //= 2
+            return []
+
+        if size < width:
+            halves()
+        else:
+            b.branch(b.compare("icmp slt", whole, last), halves)
+        return
     if family.machine.vector_bytes < 64 or remaining == 1:
 
         def scalar(i: V, _: list[V]) -> list[V]:
