@@ -133,7 +133,8 @@ Result<std::unique_ptr<Prepared>> PrepareConv(const CallDesc& call) {
     return GeneralConv(s);
   };
   if (wish.empty() || wish == "onednn") {
-    if (auto fast = OneDnnConv(s)) return OneDnnConvMixes(s) ? FiniteConv(s, std::move(fast), own()) : std::move(fast);
+    bool mixes = false;
+    if (auto fast = OneDnnConv(s, &mixes)) return mixes ? FiniteConv(s, std::move(fast), own()) : std::move(fast);
   }
   return own();
 }

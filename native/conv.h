@@ -75,11 +75,10 @@ std::unique_ptr<Prepared> LinesConv(const ConvShape& shape);
 bool LinesSuit(const ConvShape& shape, bool library);
 
 // oneDNN's convolution, or null when it is absent, does not know this case, or is slower at it than GeneralConv.
-std::unique_ptr<Prepared> OneDnnConv(const ConvShape& shape);
-// Whether oneDNN's may multiply what no window has by zero: it takes several bf16 at once, and where a group's features
-// are no multiple of so many, the rest is of the next group or of the next pixel. An infinity or a NaN there makes a
-// NaN where a number is right. (In gradients of kernels, of what is infinite anyway.)
-bool OneDnnConvMixes(const ConvShape& shape);
+// `mixes`: it may multiply what no window has by zero, since it takes several bf16 at once, and where a group's
+// features are no multiple of so many, the rest is of the next group or of the next pixel. An infinity or a NaN there
+// makes a NaN where a number is right.
+std::unique_ptr<Prepared> OneDnnConv(const ConvShape& shape, bool* mixes);
 
 // `finite` where all elements of a bf16 image are, `any` where one is not.
 std::unique_ptr<Prepared> FiniteConv(const ConvShape& shape, std::unique_ptr<Prepared> finite,

@@ -400,26 +400,9 @@ std::unique_ptr<Prepared> MakeParts(const OneDnn& dnnl, const ConvShape& s) {
                   {s.kernel_source, std::move(key)}, Turning(s, Kind::kForward), std::move(made));
 }
 
-bool Dilated(const ConvShape& s) {
-  return std::any_of(s.windows.begin(), s.windows.end(), [](const ConvWindow& w) { return w.input_dilation > 1; });
-}
-
-bool IsGradientOfKernel(const ConvShape& s) {
-  double kernel = 1, output = 1;
-  for (const ConvWindow& w : s.windows)
-    kernel *= static_cast<double>(w.kernel), output *= static_cast<double>(w.output);
-  return !Dilated(s) && s.feature_groups == 1 && (s.batch_groups > 1 || kernel > output);
-}
-
 }  // namespace
 
-bool OneDnnConvMixes(const ConvShape& s) {
-  constexpr int64_t kWhole = 32;  // a row of an AMX tile
-  const bool depthwise = s.kernel_features == 1 && s.group_outputs() == 1 && s.groups() > 1;
-  return s.input_type == Element::kBF16 && s.kernel_features % kWhole != 0 && !depthwise && !IsGradientOfKernel(s);
-}
-
-std::unique_ptr<Prepared> OneDnnConv(const ConvShape& s) {
+std::unique_ptr<Prepared> OneDnnConv(const ConvShape& s, bool* mixes) {
   size_t rank = s.windows.size();
   if (rank < 1 || rank > 3) return nullptr;
   bool f32 = s.input_type == Element::kF32 && s.output_type == Element::kF32;
@@ -430,13 +413,25 @@ std::unique_ptr<Prepared> OneDnnConv(const ConvShape& s) {
   if (!int8 && ((!f32 && !bf16) || s.kernel_type != s.input_type)) return nullptr;
   const OneDnn* dnnl = OneDnn::Get();
   if (!dnnl || (int8 && !dnnl->ExactBytes())) return nullptr;
-  const bool dilated = Dilated(s);
+  bool dilated = false;
+  double kernel = 1, output = 1;
+  for (const ConvWindow& w : s.windows) {
+    dilated = dilated || w.input_dilation > 1;
+    kernel *= static_cast<double>(w.kernel);
+    output *= static_cast<double>(w.output);
+  }
+  constexpr int64_t kWhole = 32;  // a row of an AMX tile
+  const bool depthwise = s.kernel_features == 1 && s.group_outputs() == 1 && s.groups() > 1;
+  *mixes = bf16 && s.kernel_features % kWhole != 0 && !depthwise;
   if (int8) return s.batch_groups == 1 && !dilated ? Make(*dnnl, s, Kind::kForward) : nullptr;  // it has no gradients
   // Of one spatial dimension oneDNN has no such loop for a feature in each group.
   if (dilated && rank == 1 && s.groups() > 1 && s.kernel_features == 1) return nullptr;
   if (dilated) return s.batch_groups == 1 ? Make(*dnnl, s, Kind::kBackwardData) : nullptr;
-  if (IsGradientOfKernel(s)) {
-    if (auto made = Make(*dnnl, s, Kind::kBackwardWeights)) return made;
+  if (s.feature_groups == 1 && (s.batch_groups > 1 || kernel > output)) {
+    if (auto made = Make(*dnnl, s, Kind::kBackwardWeights)) {
+      *mixes = false;  // here a NaN stands for an infinity at worst
+      return made;
+    }
   }
   if (auto made = MakeParts(*dnnl, s)) return made;
   return s.batch_groups == 1 ? Make(*dnnl, s, Kind::kForward) : nullptr;

@@ -136,3 +136,19 @@ def test_windows_at_the_ends(dtype: str, size: int) -> None:
 def test_windows_are_not_gathered() -> None:
     g = Graph(Tensor((64, 112), DTYPES["f32"]))
     assert "gather" not in emit_kernel(g.done(pooled(g, g.args[0], 3, 2, 1)), "k", host()).text
+
+
+@pytest.mark.parametrize("count, pieces", [(6, (4, 2)), (7, (4, 2)), (13, (8, 4)), (3, (2,))])
+def test_ends_of_short_rows_are_shorter_vectors(count: int, pieces: tuple[int, ...]) -> None:
+    """Without masks: rows of 6 floats are 4 and 2."""
+    narrow = replace(host(), vector_bytes=32)
+
+    def turned(g, x):  # type: ignore[no-untyped-def]
+        return g("transpose", x, permutation=(1, 0, 2))
+
+    made = [case(f"rows of {count}", [((9, 11, count), "f32")], turned)]
+    check(made, narrow)
+    text = emit_kernel(made[0].block, "k", narrow).text
+    for lanes in pieces:
+        assert f"store <{lanes} x float>" in text
+    assert "label %rest" not in text

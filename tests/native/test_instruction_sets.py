@@ -27,8 +27,8 @@ def unfit(path: Path) -> list[str]:
 @pytest.mark.parametrize("name", NAMES)
 def test_nothing_runs_unasked(name: str) -> None:
     path = OBJECTS / f"{name}.o"
-    if not path.exists() or not shutil.which("nm"):
-        pytest.skip("the objects of the build, or binutils, are not here")
+    if not path.exists():
+        pytest.skip("the library was not built here, so there are no objects to look at (`make setup` builds it)")
     assert unfit(path) == []
 
 
@@ -36,7 +36,7 @@ def test_files_are_found() -> None:
     assert len(NAMES) >= 18
 
 
-@pytest.mark.skipif(not shutil.which("g++"), reason="needs g++")
+@pytest.mark.skipif(not shutil.which("g++"), reason="makes an object with g++, which is not installed")
 @pytest.mark.parametrize(
     "source", ["int f(); const int x = f();", "template <class T> T f(T t) { return t; } int x(int i) { return f(i); }"]
 )

@@ -53,14 +53,13 @@ MOVES |= {"tuple", "get_tuple_element"}
 NEUTRAL = {"add": -0.0, "multiply": 1.0, "maximum": None, "minimum": None, "and": None, "or": None}
 FOLD = {"add": np.add, "multiply": np.multiply, "maximum": np.maximum, "minimum": np.minimum}
 FOLD |= {"and": np.bitwise_and, "or": np.bitwise_or}
+# What may be rounded together with a sum that reads it (`power` with the exponent 2 is a product).
+PRODUCTS = {"multiply", "square", "power"}
 _COMPLEX = {"multiply", "divide", "abs", "square", "sign"}
 
 
 # A drawn program takes a few thousand at most; one that a reducer has changed may never end.
 MAX_STEPS = 100_000
-
-
-PRODUCTS = {"multiply", "square", "power"}
 
 
 class Endless(FerruleError):
