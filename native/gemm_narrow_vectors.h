@@ -132,7 +132,7 @@ void AddSteps(int64_t n, const typename F::Sum* x, int64_t x_vector, const typen
 template <class F, int M>
 void AddNarrowRows(int64_t k, int64_t n, const typename F::Sum* x, int64_t x_vector, const void* b, int64_t b_row,
                    typename F::Sum* y, int64_t y_vector, int64_t) {
-  constexpr int64_t kSteps = (M == 1 ? 8 : 16) / F::kElements;
+  constexpr int64_t kSteps = 8 / F::kElements;
   const auto* row = static_cast<const typename F::Stored*>(b);
   const int64_t whole = k / F::kElements;
   int64_t p = 0;

@@ -13,8 +13,9 @@ namespace {
 
 using namespace gemm;
 
-// Up to so many vectors this was faster than panels: with a matrix whose columns lie adjacent along k, and else.
-constexpr int64_t kMostDots = 32, kMostRows = 16;
+// Up to so many vectors this was faster than panels: with a matrix whose columns lie adjacent along k, and else. Dot
+// products end in sums across lanes: they have to be so long for each vector that panels would multiply as well.
+constexpr int64_t kMostDots = 32, kMostRows = 16, kDotLength = 32;
 
 // The product as row vectors x times a matrix Y of k rows; column vectors are the transposed case.
 struct Sides {
@@ -195,6 +196,7 @@ bool NarrowVectorProduct(const GemmShape& shape, const void* a, const void* b, v
   const Sides sides = SidesOf(shape, a, b);
   if (shape.k == 0 || shape.add || (sides.y_k != 1 && sides.y_n != 1)) return false;
   if (sides.vectors > (sides.y_k == 1 ? kMostDots : kMostRows)) return false;
+  if (sides.y_k == 1 && shape.k < kDotLength * sides.vectors) return false;
   if constexpr (std::is_same_v<T, float> || std::is_same_v<T, uint32_t>) {
     const VectorKernels<T>* kernels = KernelsFor<T>(sides);
     if (!kernels) return false;
