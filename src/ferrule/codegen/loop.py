@@ -101,8 +101,11 @@ def emit(family: Family, block: Block, outputs: Sequence[V], begin: V, end: V, n
     past = streams.alignment(family, block, width if sizes[-1] % (wide * width) else wide * width, sizes[-1])
     cuts = borders.pieces(block, sizes[-1], width) if wide == 1 and not family.columns else ()
     sides = abreast.sides(family, block) if wide > 1 and len(sizes) == 1 else 1
-    write_rows = partial(nest, family, sizes, width, begin, end, element, nanoseconds, wide, cuts, sides)
-    light = sum(OPS[op.name].flops for op in block.ops) <= fetch_ahead.BUSY
+    cost = sum(OPS[op.name].flops for op in block.ops)
+    light = cost <= fetch_ahead.BUSY
+    plain = not family.columns and len(cuts) < 2 and not any(op.regions for op in block.ops)
+    some = rows_at_once(sizes, width, cost) if plain else 1
+    write_rows = partial(nest, family, sizes, width, begin, end, element, nanoseconds, wide, cuts, sides, some)
     if light and not fetch:
         fetch = fetch_ahead.runs(block, along, sizes)
     asks = not fetch and light and sides == 1 and fetch_ahead.in_order(block)
@@ -192,17 +195,24 @@ def nest(
     wide: int = 1,
     cuts: Sequence[tuple[int, int]] = (),
     sides: int = 1,
+    some: int = 1,
 ) -> int:
-    """Loops over an index space, `width` lanes along the innermost dimension, `wide` registers; gives the grid."""
+    """Loops over an index space, `width` lanes along the innermost dimension, `wide` registers; gives the grid.
+
+    `some`: so many rows of the dimension before the innermost are written out, see `rows_at_once`.
+    """
     if family.machine.grouped:
         return items.each(family, sizes, width, body)
-    inner, rows = sizes[-1], prod(sizes[:-1])
-    per_element = max(nanoseconds / (rows * inner), PIECE_NS / PIECE)
+    *sizes, inner = sizes
+    if some > 1:
+        sizes[-1] //= some
+    rows = prod(sizes)
+    per_element = max(nanoseconds / (rows * some * inner), PIECE_NS / PIECE)
     piece = max(int(PIECE_NS / per_element) // (width * wide), 1) * width * wide
     pieces = 1 if inner <= piece or rows >= ROWS else -(-inner // piece)
 
     # Of several loops around a short one each has a counter: a row is over before two divisions are.
-    counted = pieces == 1 and rows > 1 and sum(size > 1 for size in sizes[:-1]) > 1
+    counted = pieces == 1 and rows > 1 and sum(size > 1 for size in sizes) > 1
 
     def iteration(i: V, counters: list[V]) -> list[V]:
         em = family.at(1)
@@ -212,11 +222,13 @@ def nest(
                 row, which = em.ix.divmod(row, pieces)
                 first = em.ix.mul(which, piece)
                 last = em.ix.clamp(em.ix.add(first, piece), 0, inner).base
-            outer: Sequence[Component] = em.ix.split(row, sizes[:-1])
+            outer: Sequence[Component] = em.ix.split(row, sizes)
             if counted:
-                outer = [Index(c, 0, 0, size) for c, size in zip(counters, sizes[:-1], strict=True)]
-            span(family, width, first, last, inner, lambda em, at: body(em, (*outer, at)), wide, cuts)
-        return _next(family, counters, sizes[:-1])
+                outer = [Index(c, 0, 0, size) for c, size in zip(counters, sizes, strict=True)]
+            for k in range(some):
+                at = (*outer[:-1], em.ix.add(em.ix.mul(outer[-1], some), k)) if some > 1 else outer
+                span(family, width, first, last, inner, partial(_place, body, at), wide, cuts)
+        return _next(family, counters, sizes)
 
     if rows * pieces == 1:  # a launch does the one iteration; code without loops compiles several times faster
         iteration(i64(0), [])
@@ -224,13 +236,33 @@ def nest(
         ix = family.at(1).ix
         first = ix.mul(Index(begin, 0, 0, pieces), piece)
         last = ix.clamp(ix.mul(Index(end, 0, 0, pieces + 1), piece), 0, inner)
-        row = ix.split(ZERO, sizes[:-1])
+        row = ix.split(ZERO, sizes)
         span(family, width, first, last.base, inner, lambda em, at: body(em, (*row, at)), wide, cuts, sides)
     else:
         ix = family.at(1).ix
-        start = ix.split(Index(begin, 0, 0, rows + 1), sizes[:-1]) if counted else ()
+        start = ix.split(Index(begin, 0, 0, rows + 1), sizes) if counted else ()
         family.b.loop(begin, end, 1, [ix.force(c).base for c in start], iteration, "grid")
     return rows * pieces
+
+
+def _place(body: Body, outer: Sequence[Component], em: Emitter, at: Index) -> None:
+    body(em, (*outer, at))
+
+
+def rows_at_once(sizes: Sequence[int], width: int, cost: float) -> int:
+    """How many rows of the dimension before the innermost are written out, one after the other.
+
+    To count short ones, such as the pixels of a block or halves of channels, would be most of the work.
+    """
+    vectors = -(-sizes[-1] // width)
+    most = int(min(AT_ONCE, fetch_ahead.BUSY / max(cost, 1.0))) // vectors
+    if len(sizes) < 3 or most < 2:
+        return 1
+    return next((n for n in range(most, 1, -1) if sizes[-2] % n == 0 and prod(sizes[:-1]) >= n * ROWS), 1)
+
+
+# At most so many vectors.
+AT_ONCE = 8
 
 
 def _next(family: Family, counters: Sequence[V], sizes: Sequence[int]) -> list[V]:
