@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import gc
+import mmap
 import os
 import sys
 from importlib.metadata import entry_points
+from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
@@ -19,6 +22,25 @@ os.environ.setdefault("FERRULE_XPU_DEVICE", "cpu")
 # As native/driver_library.cc has it: some tests use the device without the driver.
 if "+avx512f" not in host().features:
     os.environ.setdefault("CL_CONFIG_CPU_VECTORIZER_MODE", "1")
+# XLA:CPU says what is right; that it compiles for speed took a quarter of all time. Its flags change with jaxlib, which
+# ends the process at one that it does not know.
+QUICK_XLA = {"xla_backend_optimization_level": "0", "xla_cpu_use_fusion_emitters": "false"}
+
+
+def _known_flags() -> list[str]:
+    """Those of `QUICK_XLA` that this jaxlib's library names."""
+    spec = find_spec("jaxlib")
+    library = Path(spec.submodule_search_locations[0], "libjax_common.so") if spec else None
+    if library is None or not library.exists():
+        return []
+    with library.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
+        known = [name for name in QUICK_XLA if text.find(b"\0" + name.encode() + b"\0") >= 0]
+    return [f"--{name}={QUICK_XLA[name]}" for name in known]
+
+
+# The processes that tests start, and pytest's own workers, find it set.
+if "XLA_FLAGS" not in os.environ:
+    os.environ["XLA_FLAGS"] = " ".join(_known_flags())
 # Every test compiles; the tests of the cache of programs switch it on.
 os.environ.setdefault("FERRULE_CACHE", "binaries")
 
