@@ -63,6 +63,6 @@ def test_what_comes_out(first: str, way: str) -> None:
     assert len(conversions) == (1 if direct else 2)
     # NumPy has other integers for what is too large; XLA:CPU, told not to optimize, has NaNs of f8 elsewhere.
     with np.errstate(all="ignore"), jax.default_device(jax.devices("cpu")[0]):
-        numpy = DTYPES[way].is_float
-        wanted = x.astype(stop).astype(last) if numpy else jax.jit(lambda x: x.astype(stop).astype(last))(x)
+        by_numpy = DTYPES[way].is_float
+        wanted = x.astype(stop).astype(last) if by_numpy else jax.jit(lambda x: x.astype(stop).astype(last))(x)
         np.testing.assert_array_equal(evaluate_block(block, [x])[0], wanted)
