@@ -108,14 +108,16 @@ struct Job {
     }
   }
 
-  // False where nothing was left.
-  bool Work(int thread) {
+  // False where nothing was left; `taken` is called before the first piece.
+  template <class Taken>
+  bool Work(int thread, Taken taken) {
     bool worked = false;
     for (int i = 0, at = thread % count; i < count; ++i, at = at + 1 == count ? 0 : at + 1) {
       Share& share = shares[at];
       while (share.next.load(std::memory_order_relaxed) < share.end) {
         int64_t begin = share.next.fetch_add(chunk, std::memory_order_relaxed);
         if (begin >= share.end) break;
+        if (!worked) taken();
         worked = true;
         body(context, begin, std::min(share.end, begin + chunk));
       }
@@ -137,6 +139,15 @@ struct alignas(64) Slot {
   std::unique_ptr<Share[]> shares;  // of the job
 };
 
+// What one worker listens to. Each has its own, and a job calls as many as it has shares for: those that are left
+// asleep take no cycles from the others, and a job of a size has the same ones each time, with its data in their
+// caches. Whoever calls a worker takes it: the next call goes to another, or finds all of them at work, which look for
+// more before they listen again.
+struct alignas(64) Bell {
+  enum State : uint32_t { kAway, kListens, kSleeps };
+  std::atomic<uint32_t> state{kAway};
+};
+
 thread_local bool inside_body = false;
 
 }  // namespace
@@ -152,7 +163,7 @@ namespace {
 
 class Pool final : public ThreadPool {
  public:
-  explicit Pool(int threads) : threads_(threads) {
+  explicit Pool(int threads) : threads_(threads), bells_(static_cast<size_t>(std::max(1, threads - 1))) {
     for (Slot& slot : slots_) slot.shares = std::make_unique<Share[]>(static_cast<size_t>(threads));
   }
 
@@ -181,8 +192,8 @@ class Pool final : public ThreadPool {
     Start(threads_ - 1);
     job.Divide(n, static_cast<int>(std::min<int64_t>(chunks, threads_)), slot->shares.get());
     slot->job.store(&job);
-    Announce(static_cast<int>(std::min<int64_t>(chunks - 1, threads_ - 1)));
-    Work(job, 0);
+    Call(job.count - 1, static_cast<int>(slot - slots_));
+    Work(job, 0, [] {});
     slot->job.store(nullptr);
     AwaitUsers(*slot);
     slot->taken.store(false, std::memory_order_release);
@@ -213,7 +224,7 @@ class Pool final : public ThreadPool {
     team->job.Divide(count, count, slot.shares.get());
     slot.shares[0].next.store(1, std::memory_order_relaxed);  // the caller's
     slot.job.store(&team->job);
-    Announce(count - 1);
+    Call(count - 1);
     return team;
   }
 
@@ -221,7 +232,7 @@ class Pool final : public ThreadPool {
   void FinishTeam(Team* team) override {
     if (team->turn) {
       Slot& slot = slots_[kSlots];
-      team->job.Work(0);
+      team->job.Work(0, [] {});
       slot.job.store(nullptr);
       AwaitUsers(slot);
     }
@@ -245,9 +256,10 @@ class Pool final : public ThreadPool {
     }
   }
 
-  static bool Work(Job& job, int thread) {
+  template <class Taken>
+  static bool Work(Job& job, int thread, Taken taken) {
     inside_body = true;
-    const bool worked = job.Work(thread);
+    const bool worked = job.Work(thread, taken);
     inside_body = false;
     return worked;
   }
@@ -271,12 +283,20 @@ class Pool final : public ThreadPool {
     }
   }
 
-  // Tells the workers that there is something to do; wakes up to `wanted` sleeping ones.
-  void Announce(int wanted) {
+  // Tells `wanted` of the workers that there is something to do. Those of several callers begin apart.
+  void Call(int wanted, int caller = 0) {
     announcer_.store(sched_getcpu(), std::memory_order_relaxed);
     announced_.store(Clock::now().time_since_epoch().count(), std::memory_order_relaxed);
-    epoch_.fetch_add(1);
-    if (sleepers_.load() > 0) FutexWake(epoch_, wanted);
+    const int all = workers_.load(std::memory_order_acquire);
+    for (int i = 0, at = all > 0 ? caller * ((all + 1) / 2) % all : 0; i < all && wanted > 0;
+         ++i, at = at + 1 == all ? 0 : at + 1) {
+      std::atomic<uint32_t>& state = bells_[static_cast<size_t>(at)].state;
+      if (state.load() == Bell::kAway) continue;
+      const uint32_t was = state.exchange(Bell::kAway);
+      if (was == Bell::kAway) continue;
+      if (was == Bell::kSleeps) FutexWake(state, 1);
+      --wanted;
+    }
   }
 
   // Makes sure that `count` workers exist, as far as the system allows.
@@ -331,16 +351,16 @@ class Pool final : public ThreadPool {
   [[noreturn]] void Serve() {
     // Being woken costs more than a short wait: the worker stays awake for as long where news came that soon last time.
     const int thread = serving_.fetch_add(1) + 1;  // the caller of a job is thread 0
+    Bell& bell = bells_[static_cast<size_t>(thread - 1)];
     int spin = kMaxSpinNs;
     Place place;
     for (;;) {
-      uint32_t seen = epoch_.load();
-      if (WorkOnce(thread)) continue;
+      bell.state.exchange(Bell::kListens);
+      if (WorkOnce(thread, bell)) continue;
       const Clock::time_point idle = Clock::now();
-      if (!SpinUntilNews(seen, idle, spin)) {
-        sleepers_.fetch_add(1);
-        FutexWait(epoch_, seen);
-        sleepers_.fetch_sub(1);
+      uint32_t listens = Bell::kListens;
+      if (!SpinUntilCalled(bell, idle, spin) && bell.state.compare_exchange_strong(listens, Bell::kSleeps)) {
+        while (bell.state.load() == Bell::kSleeps) FutexWait(bell.state, Bell::kSleeps);
       }
       const Clock::duration gap(announced_.load(std::memory_order_relaxed) - idle.time_since_epoch().count());
       spin = gap < std::chrono::nanoseconds(kMaxSpinNs) ? kMaxSpinNs : kMinSpinNs;
@@ -348,32 +368,37 @@ class Pool final : public ThreadPool {
     }
   }
 
-  bool SpinUntilNews(uint32_t seen, Clock::time_point from, int nanoseconds) {
+  static bool SpinUntilCalled(const Bell& bell, Clock::time_point from, int nanoseconds) {
     auto deadline = from + std::chrono::nanoseconds(nanoseconds);
     do {
       for (int i = 0; i < 32; ++i) {
-        if (epoch_.load(std::memory_order_relaxed) != seen) return true;
+        if (bell.state.load(std::memory_order_relaxed) == Bell::kAway) return true;
         Pause();
       }
     } while (Clock::now() < deadline);
     return false;
   }
 
-  bool WorkOnce(int thread) {
+  // Does what there is. A worker that was called while it looked, and has found something else first, calls another.
+  bool WorkOnce(int thread, Bell& bell) {
     bool worked = false;
+    auto taken = [&] {
+      if (!worked && bell.state.exchange(Bell::kAway) == Bell::kAway) Call(1);
+    };
     if (threads_ > 1) {  // a pool of one thread has a worker for scheduled tasks only
       for (Slot& slot : slots_) {
-        if (!slot.job.load(std::memory_order_relaxed)) continue;
+        if (!slot.job.load()) continue;
         slot.users.fetch_add(1);
-        if (Job* job = slot.job.load()) worked |= Work(*job, thread);
+        if (Job* job = slot.job.load()) worked |= Work(*job, thread, taken);
         if (slot.users.fetch_sub(1) == 1 && slot.waiting.load()) FutexWake(slot.users, INT_MAX);
       }
     }
-    if (pending_.load() > 0) worked |= RunTask();
+    if (pending_.load() > 0) worked |= RunTask(taken);
     return worked;
   }
 
-  bool RunTask() {
+  template <class Taken>
+  bool RunTask(Taken taken) {
     std::pair<void (*)(void*), void*> task;
     {
       std::lock_guard lock(task_mutex_);
@@ -382,6 +407,7 @@ class Pool final : public ThreadPool {
       tasks_.pop_front();
       pending_.fetch_sub(1);
     }
+    taken();
     task.first(task.second);
     return true;
   }
@@ -389,10 +415,10 @@ class Pool final : public ThreadPool {
   const int threads_;
   std::atomic<int> started_{0}, workers_{0}, serving_{0};  // asked for, there, at work
   std::mutex start_mutex_, team_mutex_;
-  alignas(64) std::atomic<uint32_t> epoch_{0};
-  std::atomic<int> sleepers_{0}, announcer_{-1};  // the latter: the processor of who announced last
-  std::atomic<Clock::rep> announced_{0};          // when that was
-  Slot slots_[kSlots + 1];                        // the last one is a team's
+  std::vector<Bell> bells_;
+  std::atomic<int> announcer_{-1};        // the processor of who called last
+  std::atomic<Clock::rep> announced_{0};  // when that was
+  Slot slots_[kSlots + 1];                // the last one is a team's
   std::mutex task_mutex_;
   std::deque<std::pair<void (*)(void*), void*>> tasks_;
   std::atomic<int> pending_{0};
@@ -423,7 +449,7 @@ void Pool::Schedule(void (*task)(void*), void* context) {
     tasks_.emplace_back(task, context);
     pending_.fetch_add(1);
   }
-  Announce(1);
+  Call(1);
 }
 
 }  // namespace

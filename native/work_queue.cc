@@ -108,7 +108,10 @@ void WorkQueue::Push(std::function<void()> task, Ref<Event> done) {
   State& state = *state_;
   state.pending.fetch_add(1, std::memory_order_acq_rel);
   state.tasks.push_back({std::move(task), std::move(done)});
-  if (!state.thread.joinable()) state.thread = std::thread([self = state_] { State::Work(self); });
+  if (!state.thread.joinable()) {
+    state.thread = std::thread([self = state_] { State::Work(self); });
+    pthread_setname_np(state.thread.native_handle(), "ferrule-queue");
+  }
 }
 
 void WorkQueue::AddAll(std::vector<Addition> additions) {

@@ -29,14 +29,14 @@ import numpy as np
 def threads():
     return {int(t) for t in os.listdir("/proc/self/task")}
 
-def names(threads):  # but for the thread that compiles, which comes and goes
+def names(threads):  # but for the thread that compiles, which comes and goes, and the queue's, which starts when needed
     found = []
     for thread in threads:
         try:
             found.append(open(f"/proc/self/task/{thread}/comm").read().strip())
         except OSError:
             continue
-    return sorted(name for name in found if name != "ferrule-compile")
+    return sorted(name for name in found if name not in ("ferrule-compile", "ferrule-queue"))
 
 device = jax.devices("threads")[0]
 r = np.random.default_rng(0)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 
@@ -159,3 +161,61 @@ def test_worker_stays_awake_between_calls(native):
         """,
         "2",
     )
+
+
+# Each work waits 5 s at most for the others that were given to the pool at the same time.
+TOGETHER = """
+#include "thread_pool.h"
+#include <unistd.h>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+using namespace ferrule;
+struct Meeting {
+  int expected;
+  std::atomic<int> there{0}, gone{0}, alone{0};
+  void Come() {
+    auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+    for (++there; there < expected; usleep(50))
+      if (std::chrono::steady_clock::now() > deadline) { ++alone; break; }
+    ++gone;
+  }
+};
+int main() {
+  ThreadPool& pool = ThreadPool::Global();
+  auto task = [](void* meeting) { static_cast<Meeting*>(meeting)->Come(); };
+  auto member = [](void* meeting, int64_t, int64_t) { static_cast<Meeting*>(meeting)->Come(); };
+  for (int turn = 0; turn < 40; ++turn) {
+    if (turn % 2) usleep(2000);  // the workers sleep
+    int pause = turn / 2 % 4 * 40;
+    Meeting tasks{2 + turn % 4};
+    for (int i = 0; i < tasks.expected; ++i, usleep(pause)) pool.Schedule(task, &tasks);
+    while (tasks.gone < tasks.expected) usleep(50);
+    Meeting both{4};  // a task, and a team of three
+    pool.Schedule(task, &both);
+    usleep(pause);
+    ThreadPool::Team* team = pool.StartTeam(3, member, &both);
+    member(&both, 0, 1);
+    pool.FinishTeam(team);
+    while (both.gone < both.expected) usleep(50);
+    if (tasks.alone || both.alone) return std::printf("turn %d: %d tasks, %d of a team and a task waited in vain\\n",
+                                                      turn, tasks.alone.load(), both.alone.load()), 1;
+  }
+  std::puts("fine");
+}
+"""
+
+
+def test_works_that_wait_for_each_other(tmp_path):
+    """Each call reaches a worker of its own while there are some, also where they have not woken yet."""
+    compiler, native = shutil.which("g++"), Path(__file__).parents[2] / "native"
+    if not compiler or not native.exists():
+        pytest.skip("no C++ compiler, or no checkout")
+    (tmp_path / "together.cc").write_text(TOGETHER)
+    sources = [tmp_path / "together.cc", native / "thread_pool.cc"]
+    flags = ["-std=c++20", "-O1", "-w", f"-I{native}", "-pthread"]
+    subprocess.run([compiler, *flags, *sources, "-o", tmp_path / "together"], check=True)
+    environment = {**os.environ, "FERRULE_NUM_THREADS": "8"}
+    environment.pop("LD_PRELOAD", None)
+    done = subprocess.run([tmp_path / "together"], capture_output=True, text=True, timeout=60, env=environment)
+    assert (done.returncode, done.stdout) == (0, "fine\n"), done.stdout + done.stderr
