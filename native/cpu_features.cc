@@ -14,7 +14,7 @@ namespace {
 #if defined(__x86_64__)
 
 // Which register state the operating system must save for a feature to be usable (bits of XCR0).
-enum State : uint64_t { kNone = 0, kAvx = 0x6, kAvx512 = 0xe6, kAmx = 0x60000 };
+enum State : uint64_t { kNone = 0, kAvx = 0x6, kAvx512 = 0xe6, kAmx = 0x60000, kApx = 0x80000 };
 enum Register { kEax, kEbx, kEcx, kEdx };
 
 struct Feature {
@@ -25,6 +25,8 @@ struct Feature {
   State state;
 };
 
+// All that LLVM can find on a processor: a feature without a line here is one that every program compiled on a
+// processor with it would be refused for. avx10.2 is found by its number, below.
 constexpr Feature kFeatures[] = {
     {"cx8", 1, 0, kEdx, 8, kNone},
     {"cmov", 1, 0, kEdx, 15, kNone},
@@ -48,6 +50,7 @@ constexpr Feature kFeatures[] = {
     {"f16c", 1, 0, kEcx, 29, kAvx},
     {"rdrnd", 1, 0, kEcx, 30, kNone},
     {"fsgsbase", 7, 0, kEbx, 0, kNone},
+    {"sgx", 7, 0, kEbx, 2, kNone},
     {"bmi", 7, 0, kEbx, 3, kNone},
     {"avx2", 7, 0, kEbx, 5, kAvx},
     {"bmi2", 7, 0, kEbx, 8, kNone},
@@ -76,12 +79,16 @@ constexpr Feature kFeatures[] = {
     {"avx512bitalg", 7, 0, kEcx, 12, kAvx512},
     {"avx512vpopcntdq", 7, 0, kEcx, 14, kAvx512},
     {"rdpid", 7, 0, kEcx, 22, kNone},
+    {"kl", 7, 0, kEcx, 23, kNone},
     {"cldemote", 7, 0, kEcx, 25, kNone},
     {"movdiri", 7, 0, kEcx, 27, kNone},
     {"movdir64b", 7, 0, kEcx, 28, kNone},
+    {"enqcmd", 7, 0, kEcx, 29, kNone},
+    {"uintr", 7, 0, kEdx, 5, kNone},
     {"avx512vp2intersect", 7, 0, kEdx, 8, kAvx512},
     {"serialize", 7, 0, kEdx, 14, kNone},
     {"tsxldtrk", 7, 0, kEdx, 16, kNone},
+    {"pconfig", 7, 0, kEdx, 18, kNone},
     {"amx-bf16", 7, 0, kEdx, 22, kAmx},
     {"avx512fp16", 7, 0, kEdx, 23, kAvx512},
     {"amx-tile", 7, 0, kEdx, 24, kAmx},
@@ -89,10 +96,12 @@ constexpr Feature kFeatures[] = {
     {"sha512", 7, 1, kEax, 0, kAvx},
     {"sm3", 7, 1, kEax, 1, kAvx},
     {"sm4", 7, 1, kEax, 2, kAvx},
+    {"raoint", 7, 1, kEax, 3, kNone},
     {"avxvnni", 7, 1, kEax, 4, kAvx},
     {"avx512bf16", 7, 1, kEax, 5, kAvx512},
     {"cmpccxadd", 7, 1, kEax, 7, kNone},
     {"amx-fp16", 7, 1, kEax, 21, kAmx},
+    {"hreset", 7, 1, kEax, 22, kNone},
     {"avxifma", 7, 1, kEax, 23, kAvx},
     {"movrs", 7, 1, kEax, 31, kNone},
     {"avxvnniint8", 7, 1, kEdx, 4, kAvx},
@@ -100,14 +109,31 @@ constexpr Feature kFeatures[] = {
     {"amx-complex", 7, 1, kEdx, 8, kAmx},
     {"avxvnniint16", 7, 1, kEdx, 10, kAvx},
     {"prefetchi", 7, 1, kEdx, 14, kNone},
+    {"usermsr", 7, 1, kEdx, 15, kNone},
+    {"avx10.1", 7, 1, kEdx, 19, kAvx512},
+    {"ccmp", 7, 1, kEdx, 21, kApx},
+    {"cf", 7, 1, kEdx, 21, kApx},
+    {"egpr", 7, 1, kEdx, 21, kApx},
+    {"ndd", 7, 1, kEdx, 21, kApx},
+    {"nf", 7, 1, kEdx, 21, kApx},
+    {"ppx", 7, 1, kEdx, 21, kApx},
+    {"push2pop2", 7, 1, kEdx, 21, kApx},
+    {"zu", 7, 1, kEdx, 21, kApx},
     {"xsaveopt", 13, 1, kEax, 0, kNone},
     {"xsavec", 13, 1, kEax, 1, kNone},
     {"xsaves", 13, 1, kEax, 3, kNone},
+    {"ptwrite", 0x14, 0, kEbx, 4, kNone},
+    {"widekl", 0x19, 0, kEbx, 2, kNone},
+    {"amx-fp8", 0x1e, 1, kEax, 4, kAmx},
+    {"amx-tf32", 0x1e, 1, kEax, 6, kAmx},
+    {"amx-avx512", 0x1e, 1, kEax, 7, kAmx},
+    {"amx-movrs", 0x1e, 1, kEax, 8, kAmx},
     {"sahf", 0x80000001u, 0, kEcx, 0, kNone},
     {"lzcnt", 0x80000001u, 0, kEcx, 5, kNone},
     {"sse4a", 0x80000001u, 0, kEcx, 6, kNone},
     {"prfchw", 0x80000001u, 0, kEcx, 8, kNone},
     {"xop", 0x80000001u, 0, kEcx, 11, kAvx},
+    {"lwp", 0x80000001u, 0, kEcx, 15, kNone},
     {"fma4", 0x80000001u, 0, kEcx, 16, kAvx},
     {"tbm", 0x80000001u, 0, kEcx, 21, kNone},
     {"mwaitx", 0x80000001u, 0, kEcx, 29, kNone},
@@ -142,6 +168,8 @@ std::set<std::string_view> Found() {
       found.insert(feature.name);
     }
   }
+  const bool versions = __get_cpuid_count(0x24, 0, &r[kEax], &r[kEbx], &r[kEcx], &r[kEdx]) != 0;
+  if (versions && (r[kEbx] & 0xff) >= 2 && found.contains("avx10.1")) found.insert("avx10.2");
   return found;
 }
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ferrule.targets.machine import Machine
 
+APX = ("ccmp", "cf", "egpr", "ndd", "nf", "ppx", "push2pop2", "zu")
 # What vector code may use, widest first: LLVM's feature names and the register width in bytes.
 _X86_LEVELS = ((64, ("avx512f", "avx512bw", "avx512dq", "avx512vl")), (32, ("avx2", "fma")), (16, ("sse2",)))
 
@@ -24,6 +25,8 @@ def host() -> Machine:
     # LLVM 22 puts bytes together with `insertq`, which takes some 200 cycles where vectors of 256 bits were used before
     # (Zen 3: 256 K rows of 8 bytes times 8 x 2 took 80 ms, and 0.5 without).
     found["sse4a"] = False
+    # LLVM takes APX's registers for usable without asking whether the system saves them.
+    found |= dict.fromkeys(APX, False)
     wide = next((size for size, need in _X86_LEVELS if all(found.get(f) for f in need)), 16)
     features = ",".join(f"{'+' if on else '-'}{name}" for name, on in sorted(found.items()))
     return Machine("cpu", llvm.get_process_triple(), llvm.get_host_cpu_name(), features, wide, threads(), cache_bytes())
