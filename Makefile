@@ -53,6 +53,8 @@ sanitize: setup
 	  $(BIN)/python -m pytest -q tests/native tests/errors
 
 lint: setup
+	@twice=$$(find tests -name 'test_*.py' -printf '%f\n' | sort | uniq -d); test -z "$$twice" || \
+		{ echo "two test files have one name, and pytest imports one of them: $$twice"; exit 1; }
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check --quiet . || { $(BIN)/ruff format --check .; exit 1; }
 	@$(BIN)/clang-format --dry-run --Werror $(wildcard native/*.cc native/*.h native/sycl/*.cc native/sycl/*.h native/sycl/mkl/*.cc native/sycl/mkl/*.h)
