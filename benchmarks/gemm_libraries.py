@@ -1,8 +1,8 @@
-"""Which matrix product is the fastest where: Ferrule's own loops, SciPy's OpenBLAS, oneDNN.
+"""Which matrix product is the fastest where: Ferrule's own loops, those on AMX's tiles, SciPy's OpenBLAS, oneDNN.
 
-Runs the runtime's library call "gemm" with FERRULE_GEMM=own, blas and onednn on the same operands, alternating, and
-prints the median rate of each. With --one-thread the time is the process's CPU time on one thread, which other load on
-the machine disturbs little. What `auto` is allowed to be is read off this table (native/gemm_library.cc).
+Runs the runtime's library call "gemm" with FERRULE_GEMM=own, tiles, blas and onednn on the same operands, alternating,
+and prints the median rate of each. With --one-thread the time is the process's CPU time on one thread, which other load
+on the machine disturbs little. What `auto` is allowed to be is read off this table (native/gemm_library.cc).
 
     PYTHONPATH=src python benchmarks/gemm_libraries.py [--seconds 0.4] [--only f32] [--one-thread]
 """
@@ -25,10 +25,11 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "native"))
 from one_call import OneCall, aligned, tensor
 
 bf16 = np.dtype(ml_dtypes.bfloat16)
-SQUARE = [(1, n, n, n) for n in (16, 32, 64, 128, 256, 512, 1024, 2048)]
+SQUARE = [(1, n, n, n) for n in (16, 32, 64, 128, 256, 512, 1024, 2048, 4096)]
 SHAPES = [
     *SQUARE,
     *[(1, 1, 4096, 1024), (1, 1024, 1, 4096), (1, 4, 4096, 1024), (1, 16, 4096, 1024), (1, 32, 4096, 1024)],
+    *[(1, 64, 4096, 4096), (1, 128, 4096, 4096), (1, 512, 4096, 4096)],
     *[(96, 128, 64, 128), (96, 128, 128, 64), (512, 16, 16, 16), (1, 4096, 32, 256), (1, 64, 64, 8192)],
 ]
 TYPES = {"f32": ("f", "f"), "f64": ("d", "d"), "bf16": (bf16, bf16), "i8": ("b", "i"), "c64": ("F", "F")}
@@ -72,7 +73,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=0.4, help="time for each line of the table")
     parser.add_argument("--only", default="", help="one type")
     parser.add_argument("--transposed", action="store_true", help="the second operand is stored as [n, k]")
-    parser.add_argument("--choices", default="own,blas,onednn", help="what to compare; `auto` is what users get")
+    parser.add_argument("--choices", default="own,tiles,blas,onednn", help="what to compare; `auto` is what users get")
     parser.add_argument("--one-thread", action="store_true", help="CPU time of one thread instead of wall time of all")
     args = parser.parse_args()
     if args.one_thread:
@@ -90,6 +91,8 @@ def main() -> None:
             for x in (a, b):
                 x[...] = (rng.standard_normal(x.shape) * 10).astype(inputs)
             candidates = {c: make(shape, inputs, out, c, args.transposed) for c in choices}
+            if name not in ("bf16", "i8"):
+                candidates.pop("tiles", None)
             if name == "bf16":
                 candidates.pop("blas", None)
             if name in ("i8", "f64", "c64"):

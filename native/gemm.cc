@@ -7,6 +7,7 @@
 #include "gemm_epilogue.h"
 #include "gemm_library.h"
 #include "gemm_pieces.h"
+#include "gemm_tiles.h"
 #include "program.h"
 #include "thread_pool.h"
 
@@ -134,6 +135,7 @@ Result<std::unique_ptr<Prepared>> PrepareGemm(const CallDesc& call) {
     return attributes.status();
   }
   const OperandSource right = call.sources.empty() ? OperandSource{} : call.sources[1];
+  if (auto tiles = packed ? nullptr : TileGemm(shape, right, epilogue)) return tiles;
   auto library = packed ? nullptr : LibraryGemm(shape, right);
   if (library && epilogue) library = std::make_unique<ThenEpilogue>(std::move(library), shape, epilogue);
   if (library) return GemmInPieces(std::move(library), shape, right, epilogue);

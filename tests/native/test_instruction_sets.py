@@ -1,6 +1,7 @@
 """Files compiled for one instruction set: nothing in them may run, or be taken by the linker for all, on a processor
 that lacks it."""
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -9,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 OBJECTS = ROOT / "build" / "Release" / "CMakeFiles" / "ferrule.dir" / "native"
-NAMES = sorted(p.name for p in (ROOT / "native").glob("*_avx*.cc"))
+NAMES = sorted(p.name for p in (ROOT / "native").glob("*_a[vm]x*.cc"))
 
 
 def output(*command: str | Path) -> str:
@@ -20,7 +21,11 @@ def unfit(path: Path) -> list[str]:
     """What of an object would be run when the library is loaded, or could be kept in place of another file's copy."""
     loaded = [line for line in output("readelf", "-SW", path).splitlines() if ".init_array" in line or ".ctors" in line]
     # A namespace of the set in a name makes it the set's own.
-    shared = [s for s in output("nm", "-C", path).splitlines() if s[17:18] in ("W", "V", "u") and "::avx" not in s]
+    shared = [
+        s
+        for s in output("nm", "-C", path).splitlines()
+        if s[17:18] in ("W", "V", "u") and not re.search("::(avx|amx)", s)
+    ]
     return loaded + shared
 
 
