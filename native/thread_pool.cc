@@ -325,8 +325,9 @@ class Pool final : public ThreadPool {
     return nullptr;
   }
 
-  // Linux may wake a worker on the processor of the thread that wants it: both then take turns there, for tens of
-  // milliseconds, while another processor idles. The worker leaves it, and may still go wherever it could go before.
+  // Linux may wake a worker on the processor of the thread that wants it, above all in a virtual machine, where one
+  // that idles counts as taken away: both then take turns there, for tens of milliseconds, at each call anew. The
+  // worker leaves it, and is not woken there again. Where somebody else says where it may be, it may be there.
   class Place {
    public:
     void Leave(int taken) {
@@ -334,18 +335,21 @@ class Pool final : public ThreadPool {
       const Clock::time_point now = Clock::now();
       if (now < next_) return;
       next_ = now + std::chrono::microseconds(kStayUs);
-      cpu_set_t allowed, free, current;
-      if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
-      free = allowed;
-      CPU_CLR(static_cast<size_t>(taken), &free);
-      if (CPU_COUNT(&free) == 0 || sched_setaffinity(0, sizeof free, &free) != 0) return;
-      // That took a while where other threads wanted the processor: who has moved this one since is obeyed.
-      if (sched_getaffinity(0, sizeof current, &current) != 0 || !CPU_EQUAL(&current, &free)) return;
-      sched_setaffinity(0, sizeof allowed, &allowed);
+      cpu_set_t current, main;
+      if (sched_getaffinity(0, sizeof current, &current) != 0) return;
+      if (sched_getaffinity(getpid(), sizeof main, &main) != 0) return;
+      // What this left may also be what all threads were told since, the first one with them.
+      CPU_OR(&main, &main, &rest_);
+      if (!left_ || !CPU_EQUAL(&current, &rest_) || CPU_EQUAL(&main, &rest_)) allowed_ = current;
+      rest_ = allowed_;
+      CPU_CLR(static_cast<size_t>(taken), &rest_);
+      left_ = CPU_COUNT(&rest_) > 0 && sched_setaffinity(0, sizeof rest_, &rest_) == 0;
     }
 
    private:
-    Clock::time_point next_;  // before it the worker stays: on a busy machine it would be moved again and again
+    Clock::time_point next_;    // before it the worker stays: on a busy machine it would be moved again and again
+    cpu_set_t allowed_, rest_;  // where it might be, and what is left of that
+    bool left_ = false;
   };
 
   [[noreturn]] void Serve() {

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 SCRIPT = """
-import os, sys, time
+import os, sys, threading, time
 sys.path.insert(0, sys.argv[1])
 import numpy as np
 from one_call import OneCall, aligned, native, tensor
@@ -34,7 +34,7 @@ def worker():
         if open(f"/proc/self/task/{thread}/comm").read().startswith("ferrule-"):
             return int(thread)
 
-def await_sleep():  # a worker being moved, which takes a while on a busy machine, undoes what is asked meanwhile
+def await_sleep():  # a worker that is being moved undoes what is asked meanwhile
     while open(f"/proc/self/task/{thread}/stat").read().rpartition(")")[2].split()[0] != "S":
         time.sleep(0.001)
 
@@ -45,14 +45,31 @@ await_sleep()
 """
 
 CASES = {
-    "a thread that was moved may go where it could go before": """
+    "a thread leaves the caller's processor, and may be where else it could be": """
 for _ in range(20):  # put where the caller is, then let go
     os.sched_setaffinity(0, here)
     os.sched_setaffinity(thread, here)
     os.sched_setaffinity(thread, there)
     run(0.01)
     await_sleep()
-    assert os.sched_getaffinity(thread) == there
+    assert os.sched_getaffinity(thread) in (there, there - here)
+""",
+    "a thread makes room wherever the caller goes": """
+os.sched_setaffinity(thread, there)
+
+def caller():
+    for at in [here, there - here] * 5:
+        os.sched_setaffinity(0, at)  # of this thread
+        run(0.05)
+        await_sleep()
+        assert os.sched_getaffinity(thread) != at
+    done.append(True)
+
+done = []
+calling = threading.Thread(target=caller)
+calling.start()
+calling.join()
+assert done
 """,
     "a thread that may be nowhere else stays": """
 os.sched_setaffinity(0, here)
