@@ -157,9 +157,9 @@ std::unique_ptr<Prepared> LibraryGemm(const GemmShape& s, const OperandSource& r
   // Measured: Ferrule's own loops are faster than OpenBLAS everywhere and as fast as oneDNN for f32 on AMD's processors
   // (both within 15 %). Intel's with AVX-512 take a fifth less time in oneDNN's, once a product is large in all three
   // sizes; where there are many threads, both are level (docs/measurements.md).
-  // For bf16 and 8-bit integers oneDNN's instructions are worth 3 to 6 times, where the processor has them (TileGemm has
-  // taken what it does faster on tile registers); elsewhere oneDNN has no kernels for these, and OneDnnGemmCall gives
-  // none.
+  // For bf16 and 8-bit integers oneDNN's instructions are worth 3 to 6 times, where the processor has them (TileGemm
+  // has taken what it does faster on tile registers); elsewhere oneDNN has no kernels for these, and OneDnnGemmCall
+  // gives none.
   constexpr double kWorthACall = 32 * 32 * 32, kLarge = 512.0 * 512 * 512, kHuge = 3072.0 * 3072 * 3072;
   constexpr int64_t kLeast = 64, kManyThreads = 9;
   bool narrow = s.a_type == Element::kBF16 || s.d_type == Element::kS32;

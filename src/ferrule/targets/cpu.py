@@ -13,6 +13,9 @@ APX = ("ccmp", "cf", "egpr", "ndd", "nf", "ppx", "push2pop2", "zu")
 # What vector code may use, widest first: LLVM's feature names and the register width in bytes.
 _X86_LEVELS = ((64, ("avx512f", "avx512bw", "avx512dq", "avx512vl")), (32, ("avx2", "fma")), (16, ("sse2",)))
 
+# Two processors of a server that are a virtual machine see all of its last cache, which others use as well (480 MB).
+_CACHE_FOR_EACH = 32 << 20
+
 
 @cache
 def host() -> Machine:
@@ -40,7 +43,9 @@ def threads() -> int:
 @cache
 def cache_bytes() -> int:
     """The size of the last caches of the processors that Ferrule may use, or a guess where the system does not say."""
-    return last_caches(Path("/sys/devices/system/cpu"), os.sched_getaffinity(0)) or Machine.cache_bytes
+    processors = os.sched_getaffinity(0)
+    found = last_caches(Path("/sys/devices/system/cpu"), processors)
+    return min(found, _CACHE_FOR_EACH * len(processors)) or Machine.cache_bytes
 
 
 def last_caches(system: Path, processors: Iterable[int]) -> int:
