@@ -6,6 +6,7 @@
 
 #include "attention_block.h"
 #include "attention_few.h"
+#include "attention_tiles.h"
 #include "program.h"
 #include "thread_pool.h"
 
@@ -22,7 +23,7 @@ Workspace& ThreadWorkspace() {
 
 class Attention : public Prepared {
  public:
-  explicit Attention(AttentionShape shape) : s_(std::move(shape)) {}
+  explicit Attention(AttentionShape shape) : s_(std::move(shape)), tiles_(TiledAttention::Make(s_)) {}
 
   Status Run(void* const* operands, void* const* results, ExecContext& context) const override {
     if (FewQueries(s_)) return AttentionOfFew(s_, operands, results, context);
@@ -37,6 +38,10 @@ class Attention : public Prepared {
                             finite[i] = blocks.Finite(blocks.v(), s_.v, s_.width, ThreadWorkspace().values);
                           }
                         });
+    }
+    if (tiles_) {
+      tiles_->Run(operands, results, s_.banded() ? finite.data() : nullptr, context.pool);
+      return Status();
     }
     int64_t most = AttentionBlocks::kMostRows, threads = context.pool->threads();
     while (most > 32 && threads > 1 && s_.members * ((s_.rows + most - 1) / most) < 4 * threads) most -= 32;
@@ -108,6 +113,7 @@ class Attention : public Prepared {
   }
 
   AttentionShape s_;
+  std::unique_ptr<TiledAttention> tiles_;
 };
 
 Result<std::unique_ptr<Prepared>> PrepareAttention(const CallDesc& call) {

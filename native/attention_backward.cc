@@ -5,6 +5,7 @@
 #include <limits>
 #include <string>
 
+#include "attention_backward_tiles.h"
 #include "attention_block.h"
 #include "program.h"
 #include "thread_pool.h"
@@ -29,6 +30,7 @@ class AttentionBackward : public Prepared {
   int64_t sharing = 1;
   float q_factor = 1, k_factor = 1;
   size_t g_at = 0, out_at = 0, statistics_at = 0;
+  std::unique_ptr<TiledSlopes> tiles;  // where the processor has them
 
   Status Run(void* const* operands, void* const* results, ExecContext& context) const override {
     const int64_t groups = s.members / sharing, threads = context.pool->threads();
@@ -52,17 +54,19 @@ class AttentionBackward : public Prepared {
     auto* sums = static_cast<float*>(context.allocate(context.allocate_self, bytes));
     if (!sums) return OutOfMemory("no memory for the gradients of attention (" + std::to_string(bytes) + " bytes)");
     context.pool->For(groups * splits, 1, [&](int64_t begin, int64_t end) {
+      if (tiles) TiledSlopes::Begin();
       for (int64_t i = begin; i < end; ++i) {
         float* to = sums + i * length;
         std::fill(to, to + length, 0.0f);
         for (int64_t j = 0; j < sharing; ++j) {
-          int64_t first = i % splits * share;
+          const int64_t first = i % splits * share, member = i / splits * sharing + j;
+          if (tiles) tiles->Member(AttentionBlocks(s, operands, member));
           for (int64_t block = first; block < std::min(first + share, blocks); ++block) {
-            int64_t member = i / splits * sharing + j;
             Rows(operands, results, member, block * AttentionBlocks::kMostRows, finite[member], to);
           }
         }
       }
+      if (tiles) TiledSlopes::End();
     });
     context.pool->For(groups, 1, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
@@ -80,8 +84,11 @@ class AttentionBackward : public Prepared {
  private:
   // Keys and as many rows more as a tile may touch.
   int64_t Length() const { return (s.keys + 31) / 16 * 16; }
-  int64_t KeyWidth() const { return AttentionBlocks::PaddedWidth(s.depth); }
-  int64_t ValueWidth() const { return AttentionBlocks::PaddedWidth(s.width); }
+  int64_t KeyWidth() const { return Whole(s.depth); }
+  int64_t ValueWidth() const { return Whole(s.width); }
+  int64_t Whole(int64_t width) const {
+    return tiles ? (width + kTilePanel - 1) / kTilePanel * kTilePanel : AttentionBlocks::PaddedWidth(width);
+  }
 
   void Keep(float* from, int64_t row, int64_t columns, float factor, const AttentionView& view, char* to) const {
     for (int64_t i = 0; i < s.keys; ++i) {
@@ -112,20 +119,11 @@ class AttentionBackward : public Prepared {
     AttentionBlocks blocks(s, operands, member);
     Workspace& w = ThreadWorkspace();
     const AttentionKernels& kernels = ChosenAttention();
-    const int64_t rows = std::min(AttentionBlocks::kMostRows, s.rows - first), ld = AttentionBlocks::Padded(rows);
-    const int64_t lanes = AttentionBlocks::PaddedWidth(1), padded = (rows + lanes - 1) / lanes * lanes;
-    const int64_t key_width = KeyWidth(), value_width = ValueWidth();
-    constexpr int64_t kPanel = 32, kKeys = AttentionBlocks::kMostKeys;
+    const int64_t rows = std::min(AttentionBlocks::kMostRows, s.rows - first), ld = RowsOf(rows);
+    const int64_t key_width = KeyWidth();
     float *key_sums = sums, *value_sums = sums + Length() * key_width;
     const char* gradient = s.At(operands[g_at], g, member);
-    float* queries = w.queries.Get<float>((rows + kPanel) * s.depth);
-    float* gradients = w.gradients.Get<float>((rows + kPanel) * s.width);
-    float* logits = w.logits.Get<float>((kKeys + kPanel) * ld);
-    float* slopes = w.slopes.Get<float>((kKeys + kPanel) * ld);
-    float* row_sums = w.sums.Get<float>((ld + kPanel) * key_width);
     float* state = w.state.Get<float>(3 * ld);
-    blocks.PackRows(blocks.q(), s.q, first, rows, s.depth, s.scale, w.row, queries);
-    blocks.PackRows(gradient, g, first, rows, s.width, 1, w.row, gradients);
     AttentionMatrix q = blocks.WholeRows(blocks.q(), s.q, first, rows, s.depth, w.whole_queries);
     AttentionMatrix d = blocks.WholeRows(gradient, g, first, rows, s.width, w.whole_gradients);
     if (int64_t next = first + rows; next < s.rows) {
@@ -136,12 +134,38 @@ class AttentionBackward : public Prepared {
     ReadState(operands, member, first, rows, ld, d, state);
     int64_t from = 0, to = s.keys;
     // What is left out would be multiplied by 0. A row without a sum is NaN for every key, masked or not.
-    const int64_t whole = (rows + 2 * lanes - 1) / (2 * lanes) * (2 * lanes);
-    if (skip && s.Negligible(state, rows) && kernels.finite(state + ld, rows) &&
-        kernels.finite(queries, whole * s.depth) && kernels.finite(gradients, whole * s.width)) {
-      from = std::clamp<int64_t>(first + s.low, 0, s.keys - 1) / 4 * 4;
-      to = std::min(s.keys, (std::clamp<int64_t>(first + rows + s.high, from + 1, s.keys) + 3) / 4 * 4);
+    if (skip && s.Negligible(state, rows) && kernels.finite(state + ld, rows) && Finite(q, rows, s.depth) &&
+        Finite(d, rows, s.width)) {
+      const int64_t unit = tiles ? kTilePanel : 4;
+      from = std::clamp<int64_t>(first + s.low, 0, s.keys - 1) / unit * unit;
+      to = std::clamp<int64_t>(first + rows + s.high, from + 1, s.keys);
+      to = std::min(s.keys, (to + unit - 1) / unit * unit);
     }
+    float* slopes = tiles ? tiles->Rows(blocks, gradient, first, rows, from, to, state, key_sums, value_sums)
+                          : Slopes(blocks, gradient, q, d, first, rows, from, to, state, key_sums, value_sums);
+    char* out = s.At(results[0], dq, member);
+    for (int64_t r = 0; r < rows; ++r) {
+      if (q_factor != 1) kernels.multiply(slopes + r * key_width, s.depth, q_factor);
+      StoreElements(dq.type, out + (first + r) * dq.row * SizeOf(dq.type), dq.column, s.depth, slopes + r * key_width);
+    }
+  }
+
+  // What TiledSlopes::Rows does, in vector registers; q and d are the rows of queries and gradients.
+  float* Slopes(const AttentionBlocks& blocks, const char* gradient, const AttentionMatrix& q, const AttentionMatrix& d,
+                int64_t first, int64_t rows, int64_t from, int64_t to, const float* state, float* key_sums,
+                float* value_sums) const {
+    Workspace& w = ThreadWorkspace();
+    const int64_t ld = RowsOf(rows), lanes = AttentionBlocks::PaddedWidth(1),
+                  padded = (rows + lanes - 1) / lanes * lanes;
+    const int64_t key_width = KeyWidth(), value_width = ValueWidth();
+    constexpr int64_t kPanel = 32, kKeys = AttentionBlocks::kMostKeys;
+    float* queries = w.queries.Get<float>((rows + kPanel) * s.depth);
+    float* gradients = w.gradients.Get<float>((rows + kPanel) * s.width);
+    float* logits = w.logits.Get<float>((kKeys + kPanel) * ld);
+    float* slopes = w.slopes.Get<float>((kKeys + kPanel) * ld);
+    float* row_sums = w.sums.Get<float>((ld + kPanel) * key_width);
+    blocks.PackRows(blocks.q(), s.q, first, rows, s.depth, s.scale, w.row, queries);
+    blocks.PackRows(gradient, g, first, rows, s.width, 1, w.row, gradients);
     for (int64_t key = from; key < to; key += kKeys) {
       int64_t keys = std::min(kKeys, to - key);
       AttentionMatrix k = blocks.Rows(blocks.k(), s.k, key, keys, s.depth, w.keys);
@@ -149,19 +173,26 @@ class AttentionBackward : public Prepared {
       blocks.Apply(logits, ld, key, keys, first, rows, w.tile);
       AttentionMatrix v = blocks.Rows(blocks.v(), s.v, key, keys, s.width, w.values);
       blocks.Product(v, keys, s.width, gradients, padded, slopes, ld, w.edge);
-      kernels.gradient(logits, slopes, ld, keys, padded, state, state + ld, state + 2 * ld);
+      ChosenAttention().gradient(logits, slopes, ld, keys, padded, state, state + ld, state + 2 * ld);
       blocks.Clear(slopes, ld, key, keys, first, rows, w.tile);
       blocks.Accumulate(logits, ld, 1, keys, rows, d, value_width, value_sums + key * value_width, value_width, true);
       blocks.Accumulate(slopes, ld, 1, keys, rows, q, key_width, key_sums + key * key_width, key_width, true);
       AttentionMatrix rows_of_k = blocks.WholeRows(blocks.k(), s.k, key, keys, s.depth, w.whole_keys);
       blocks.Accumulate(slopes, 1, ld, padded, keys, rows_of_k, key_width, row_sums, key_width, key > from);
     }
-    char* out = s.At(results[0], dq, member);
+    return row_sums;
+  }
+
+  // The distance of keys in a block of logits.
+  int64_t RowsOf(int64_t rows) const {
+    return tiles ? (rows + kTilePanel - 1) / kTilePanel * kTilePanel : AttentionBlocks::Padded(rows);
+  }
+
+  static bool Finite(const AttentionMatrix& x, int64_t rows, int64_t columns) {
     for (int64_t r = 0; r < rows; ++r) {
-      if (q_factor != 1) kernels.multiply(row_sums + r * key_width, s.depth, q_factor);
-      StoreElements(dq.type, out + (first + r) * dq.row * SizeOf(dq.type), dq.column, s.depth,
-                    row_sums + r * key_width);
+      if (!ChosenAttention().finite(x.data + r * x.row, columns)) return false;
     }
+    return true;
   }
 };
 
@@ -193,6 +224,7 @@ Result<std::unique_ptr<Prepared>> PrepareAttentionBackward(const CallDesc& call)
     attributes.Fail("the last operand has two floats for each row");
   }
   FERRULE_RETURN_IF_ERROR(attributes.status());
+  made->tiles = TiledSlopes::Make(s, made->g);
   return std::unique_ptr<Prepared>(std::move(made));
 }
 

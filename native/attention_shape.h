@@ -34,6 +34,8 @@ struct AttentionShape {
   int64_t members = 1, rows = 0, keys = 0, depth = 0, width = 0;
   float scale = 1;
   AttentionView q, k, v, out;  // q and out have rows, k and v keys
+  bool narrow = false;         // the program rounds the probabilities to bf16 before their products
+  int64_t slope_parts = 3;     // so many bf16 hold as much of a logit's gradient as the program asks for
   bool statistics = false;     // the maxima and sums of the rows are kept
   std::vector<AttentionStep> steps;
   // Logits outside of these bands are `outside` at most, whatever the other steps do; else low > high.

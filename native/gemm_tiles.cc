@@ -9,18 +9,15 @@
 #include <string>
 
 #include "aligned_scratch.h"
-#include "cpu_features.h"
 #include "gemm_block.h"
 #include "gemm_spread.h"
-#include "gemm_tiles_tables.h"
 #include "onednn.h"
 #include "packed.h"
 #include "program.h"
 #include "thread_pool.h"
+#include "tile_registers.h"
 
 #if defined(__x86_64__) && defined(__linux__)
-#include <sys/syscall.h>
-#include <unistd.h>
 #define FERRULE_TILES 1
 #endif
 
@@ -45,16 +42,6 @@ constexpr int64_t kLeastColumns = 512, kMostColumns = 4096;  // at once: up to 8
 
 int64_t Ceil(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// A system that saves the tile registers only for processes that have asked.
-bool MayUseTiles() {
-  static const bool may = [] {
-    constexpr int kRequestState = 0x1023, kTileData = 18;
-    return ChosenIsa() == Isa::kAvx512 && MissingCpuFeatures("amx-tile,amx-bf16,amx-int8").empty() &&
-           syscall(SYS_arch_prctl, kRequestState, kTileData) == 0;
-  }();
-  return may;
-}
-
 enum Use { kLeft, kRight, kSums, kUses };
 
 // This thread's memory. What is large has large pages, for which it must have the size of one.
@@ -62,21 +49,6 @@ char* ThreadScratch(Use use, int64_t bytes) {
   static thread_local AlignedScratch scratch[kUses];
   constexpr int64_t kLarge = 128 << 10, kPage = 2 << 20;
   return scratch[use].Get<char>(bytes > kLarge ? std::max(bytes, kPage) : bytes);
-}
-
-// How a side lies in memory and is packed.
-struct Side {
-  TilePack pack;
-  int64_t panel, along;  // bytes from a panel to the next, and from a step along k to the next
-  int64_t stride;        // of the elements that are not adjacent
-};
-
-bool MakeSide(TileSide side, int64_t bytes, int64_t across, int64_t along, Side* made) {
-  if (across != 1 && along != 1) return false;
-  const TileOrder order = along == 1 ? kTileAlongK : kTileAcrossK;
-  *made = {kAmxTiles.pack[bytes - 1][side][order], kTilePanel * across * bytes, kTileBytes * along,
-           (along == 1 ? across : along) * bytes};
-  return true;
 }
 
 class Tiles : public Prepared {
@@ -97,8 +69,8 @@ class Tiles : public Prepared {
     constexpr int64_t kClose = 1024;
     in_place_ = s_.a_col == 1 && s_.a_row * bytes_ <= kClose && s_.a_row * bytes_ % kTileBytes == 0 &&
                 s_.k * bytes_ % kTileBytes == 0;
-    return MakeSide(kTileLeft, bytes_, s_.a_row, s_.a_col, &left_) &&
-           MakeSide(kTileRight, bytes_, s_.b_col, s_.b_row, &right_);
+    return MakeTilePacking(kTileLeft, bytes_, s_.a_row, s_.a_col, &left_) &&
+           MakeTilePacking(kTileRight, bytes_, s_.b_col, s_.b_row, &right_);
   }
 
   Status Run(void* const* operands, void* const* results, ExecContext& context) const override {
@@ -286,7 +258,7 @@ class Tiles : public Prepared {
   std::string key_;  // of the packed form of the right side; empty when it is not kept
   int64_t steps_, columns_;
   bool in_place_ = false;
-  Side left_, right_;
+  TilePacking left_, right_;
 };
 
 bool TypeOf(const GemmShape& s, TileType* type) {

@@ -6,6 +6,7 @@
 #pragma GCC optimize("O3")
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // of GCC 12's own headers
 #pragma GCC target("arch=x86-64-v4,prefer-vector-width=512,amx-tile,amx-bf16,amx-int8")
+#include "transpose_lines.h"
 
 namespace ferrule {
 namespace amx {
@@ -74,34 +75,6 @@ Vector Load(const char* from, __mmask64 mask) {
   return mask == ~__mmask64{0} ? _mm512_loadu_si512(from) : _mm512_maskz_loadu_epi8(mask, from);
 }
 
-// lines[i][j] = lines[j][i], of sixteen lines of sixteen words of 32 bits, in four rounds that each exchange the blocks
-// off the diagonal: of 1, 2, 4 and 8 words.
-inline void Transpose(Vector* lines) {
-  Vector t[16];
-  for (int i = 0; i < 16; i += 2) {
-    t[i] = _mm512_unpacklo_epi32(lines[i], lines[i + 1]);
-    t[i + 1] = _mm512_unpackhi_epi32(lines[i], lines[i + 1]);
-  }
-  for (int i = 0; i < 16; i += 4) {
-    lines[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
-    lines[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
-    lines[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
-    lines[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
-  }
-  // Now quarter q of lines[4 g + c] is column 4 q + c of rows 4 g to 4 g + 3.
-  for (int c = 0; c < 4; ++c) {
-    const Vector a = _mm512_shuffle_i32x4(lines[c], lines[4 + c], 0x88);
-    const Vector b = _mm512_shuffle_i32x4(lines[8 + c], lines[12 + c], 0x88);
-    const Vector d = _mm512_shuffle_i32x4(lines[c], lines[4 + c], 0xdd);
-    const Vector e = _mm512_shuffle_i32x4(lines[8 + c], lines[12 + c], 0xdd);
-    t[c] = _mm512_shuffle_i32x4(a, b, 0x88);
-    t[8 + c] = _mm512_shuffle_i32x4(a, b, 0xdd);
-    t[4 + c] = _mm512_shuffle_i32x4(d, e, 0x88);
-    t[12 + c] = _mm512_shuffle_i32x4(d, e, 0xdd);
-  }
-  for (int i = 0; i < 16; ++i) lines[i] = t[i];
-}
-
 // Elements adjacent along k: a line of a row is 64 bytes of it.
 template <int bytes, TileSide side>
 void PackAlong(const void* from, int64_t stride, int64_t count, int64_t k, char* panel) {
@@ -121,7 +94,7 @@ void PackAlong(const void* from, int64_t stride, int64_t count, int64_t k, char*
       for (char* tile = panel + first * kTileStep; tile != panel + last * kTileStep; tile += kTileStep / 2) {
         Vector lines[16];
         for (int i = 0; i < 16; ++i) lines[i] = _mm512_load_si512(tile + i * kTileBytes);
-        Transpose(lines);
+        TransposeLines(lines);
         for (int i = 0; i < 16; ++i) _mm512_store_si512(tile + i * kTileBytes, lines[i]);
       }
     }
@@ -160,7 +133,7 @@ void PackAcross(const void* from, int64_t stride, int64_t count, int64_t k, char
       tiles[1][line] = _mm512_permutex2var_epi16(x, upper, y);
     }
     for (int t = 0; t < 2; ++t) {
-      if constexpr (side == kTileLeft) Transpose(tiles[t]);
+      if constexpr (side == kTileLeft) TransposeLines(tiles[t]);
       for (int line = 0; line < 16; ++line) {
         _mm512_store_si512(panel + (t * 16 + line) * kTileBytes, tiles[t][line]);
       }

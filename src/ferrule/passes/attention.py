@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ferrule.ir import Block, Op, Tensor, Value
-from ferrule.ir.types import f32
+from ferrule.ir.types import bf16, f32
 from ferrule.passes.axes import Axis, Labels, View, after, factor, flat, fresh, joined, look, moves, split
 from ferrule.passes.simplify import splat
 from ferrule.passes.softmax import Band, Mask, Softmax, conditions, find_softmax, is_divided, plain
@@ -181,14 +181,18 @@ def banded(a: Attention) -> bool:
 
 
 def tail(dot: Op, labels: Labels, uses: dict[Value, list[Op]]) -> tuple[Op, Labels]:
-    """The last of the ops that only arrange the result: the call writes their result at once."""
+    """The last of the ops that only arrange the result, or round it: the call writes their result at once."""
     op = dot
-    while len(readers := uses.get(op.result, [])) == 1 and moves(readers[0]):
+    while len(readers := uses.get(op.result, [])) == 1 and (moves(readers[0]) or _rounds(readers[0])):
         found = after(readers[0], labels)
         if found is None:
             break
         op, labels = readers[0], found
     return op, labels
+
+
+def _rounds(op: Op) -> bool:
+    return op.name == "convert" and op.operands[0].dtype == f32 and op.result.dtype.name in FLOATS
 
 
 Chain = tuple[Op, Labels, list[Step], list[Op]]
@@ -351,6 +355,7 @@ def attributes(a: Attention) -> tuple[dict[str, Any], list[Value]] | None:
         "depth": depth[0],
         "width": width[0],
         "scale": bits(a.scale),
+        "narrow": int(all(v.dtype == bf16 for v in a.dot.operands)),
         "steps": tuple(steps),
         **numbers,
     }

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ferrule.ir import Block, Op, Value
+from ferrule.ir.types import bf16
 from ferrule.passes.attention import Attention, Result, attributes, bits, tail, view_numbers
 from ferrule.passes.axes import Axis, Labels, View, after, factor, flat, look, moves, same, split
 from ferrule.passes.simplify import splat
@@ -340,6 +341,13 @@ def emit_gradient(out: Block, gradient: Gradient, env: dict[Value, Value], own: 
     about, operands = found
     a = gradient.attention
     about["out"] = Result(a.op, a.labels, a.width).numbers(a, [a.row] if a.row is not None else [])
+    q_dot, k_dot, v_dot = gradient.dots
+    about["narrow"] = int(all(v.dtype == bf16 for v in v_dot.operands))
+    # The sums of their products with what is bf16 are as exact as bf16, or f32, holds them.
+    if all(v.dtype == bf16 for dot in (q_dot, k_dot) for v in dot.operands):
+        about["slope_parts"] = 1
+    else:
+        about["slope_parts"] = 2 if all(part.op.result.dtype == bf16 for part in gradient.parts[:2]) else 3
     call = {"target": "attention_backward", "ffi": False, "attrs": about}
     reads = [env.get(v, v) for v in (*operands, gradient.slope.value)] + list(own)
     types = [part.type() for part in gradient.parts]
