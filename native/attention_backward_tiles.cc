@@ -117,7 +117,8 @@ float* TiledSlopes::Rows(const AttentionBlocks& blocks, const char* gradient, in
     ChosenAttention().gradient(logits, slopes, ld, count, ld, state, state + ld, state + 2 * ld);
     blocks.Clear(slopes, ld, key, count, first, rows, w.tile);
     by_features(logits, gradient_rows, wide, count, value_sums + key * width);
-    for (int64_t part = 0; part < s_.slope_parts; ++part) {
+    // What is not rounded goes in two parts, with 16 bits together: the sums that it comes from have errors of bf16.
+    for (int64_t part = 0; part < (s_.rounded_slopes ? 1 : 2); ++part) {
       if (part > 0) kernels.rest(slopes, count * ld);
       by_features(slopes, query_rows, deep, count, key_sums + key * depth);
       kernels.pairs(slopes, ld, count, ld, pairs, kPairs);

@@ -86,7 +86,7 @@ Result<AttentionShape> ReadAttention(Attributes& attributes, const CallDesc& cal
   shape.width = attributes.Int("width");
   shape.scale = ReadFloat(attributes, "scale");
   shape.narrow = attributes.Int("narrow", 0) != 0;
-  shape.slope_parts = attributes.Int("slope_parts", 3);
+  shape.rounded_slopes = attributes.Int("rounded_slopes", 0) != 0;
   std::vector<int64_t> steps = attributes.Ints("steps");
   if (call.operands.size() < 3 || call.results.empty()) attributes.Fail("it takes at least three operands");
   FERRULE_RETURN_IF_ERROR(attributes.status());

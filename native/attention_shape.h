@@ -33,10 +33,10 @@ struct AttentionShape {
   std::vector<int64_t> batch;
   int64_t members = 1, rows = 0, keys = 0, depth = 0, width = 0;
   float scale = 1;
-  AttentionView q, k, v, out;  // q and out have rows, k and v keys
-  bool narrow = false;         // the program rounds the probabilities to bf16 before their products
-  int64_t slope_parts = 3;     // so many bf16 hold as much of a logit's gradient as the program asks for
-  bool statistics = false;     // the maxima and sums of the rows are kept
+  AttentionView q, k, v, out;   // q and out have rows, k and v keys
+  bool narrow = false;          // the program rounds the probabilities to bf16 before their products
+  bool rounded_slopes = false;  // and the gradient by the logits
+  bool statistics = false;      // the maxima and sums of the rows are kept
   std::vector<AttentionStep> steps;
   // Logits outside of these bands are `outside` at most, whatever the other steps do; else low > high.
   int64_t low = 1, high = 0;

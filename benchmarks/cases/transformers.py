@@ -199,6 +199,13 @@ def cases() -> list[Case]:
     def causal_torch(q, k, v):
         return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
 
+    def narrow_arguments():
+        return tuple(normal(1, 12, 1024, 64, seed=i, dtype=jnp.bfloat16) for i in range(3))
+
+    def causal_narrow(q, k, v):
+        q, k, v = (x.transpose(0, 2, 1, 3) for x in (q, k, v))
+        return jax.nn.dot_product_attention(q, k, v, is_causal=True).transpose(0, 2, 1, 3)
+
     attention = 4.0 * 12 * 1024 * 1024 * 64
     moved = 4.0 * 4 * 12 * 1024 * 64
     model = 12 * 4 * 256 * 256 + 1000 * 256
@@ -227,6 +234,26 @@ def cases() -> list[Case]:
             torch=Gradient(lambda q, k, v: (causal_torch(q, k, v) ** 2).sum(), 3),
             flops=3.5 * attention / 2,
             bytes=2 * moved,
+        ),
+        Case(
+            "causal attention of bf16, 12 heads, 1024 × 64",
+            causal_narrow,
+            narrow_arguments,
+            torch=causal_torch,
+            flops=attention / 2,
+            bytes=moved / 2,
+            peak="bf16",
+            tolerance=5e-2,
+        ),
+        Case(
+            "causal attention of bf16, gradient, 12 heads, 1024 × 64",
+            jax.grad(lambda q, k, v: (causal_narrow(q, k, v).astype(jnp.float32) ** 2).sum(), (0, 1, 2)),
+            narrow_arguments,
+            torch=Gradient(lambda q, k, v: (causal_torch(q, k, v).float() ** 2).sum(), 3),
+            flops=3.5 * attention / 2,
+            bytes=moved,
+            peak="bf16",
+            tolerance=5e-2,
         ),
         Case(
             "GPT block inference, 512 × 768",

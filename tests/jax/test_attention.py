@@ -285,6 +285,104 @@ def test_gradients_narrow() -> None:
     agree(function, *args, tolerance=4e-2)
 
 
+def in_bf16(q, k, v, mask=None, fill=-np.inf, bias=None):
+    """Logits in f32, probabilities in bf16: what tile registers multiply, where the processor has them."""
+    logits = jnp.einsum("bnth,bnsh->bnts", q, k, preferred_element_type=jnp.float32) / np.sqrt(q.shape[-1])
+    if bias is not None:
+        logits = logits + bias
+    if mask is not None:
+        logits = jnp.where(mask, logits, fill)
+    return jnp.einsum("bnts,bnsd->bntd", jax.nn.softmax(logits).astype(v.dtype), v)
+
+
+def band(rows: int, keys: int, low: int, high: int) -> np.ndarray:
+    """Keys from `low` below to `high` above a row's own."""
+    distance = np.arange(keys)[None] - np.arange(rows)[:, None]
+    return (distance >= low) & (distance <= high)
+
+
+NARROW = [(1, 2, 64, 128, 64), (2, 1, 97, 300, 32, 48), (1, 3, 257, 131, 33, 7), (1, 1, 5, 40, 80, 128)]
+
+
+@pytest.mark.parametrize("sizes", NARROW, ids=str)
+@pytest.mark.parametrize("masked", ["no", "band", "window", "table", "bias"])
+def test_bf16_in_blocks(sizes, masked: str) -> None:
+    q, k, v = qkv(*sizes, dtype="bfloat16")
+    rows, keys = sizes[2:4]
+    below = jnp.int32(0) if masked == "window" else None
+    if masked == "table":
+        more: dict[str, object] = {"mask": RNG.random((rows, keys)) < 0.8, "fill": -5.0}
+    elif masked == "bias":
+        more = {"bias": random(1, sizes[1], rows, keys)}
+    else:
+        more = {}
+
+    def function(q, k, v):
+        if masked in ("band", "window"):
+            at, key = jnp.arange(rows)[:, None], jnp.arange(keys)[None]
+            mask = key <= at + 3
+            if below is not None:
+                mask &= key >= at - 40
+            return in_bf16(q, k, v, mask, -1e30)
+        return in_bf16(q, k, v, **more)
+
+    assert calls(function, q, k, v) == ["attention"]
+    agree(function, q, k, v, tolerance=1.5e-2)
+
+
+@pytest.mark.parametrize("what", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("which", [0, 1, 2])
+def test_bf16_that_is_not_finite(which: int, what: float) -> None:
+    args = qkv(1, 2, 100, 100, 16, dtype="bfloat16")
+    args[which][0, 1, 70, 3] = what
+    banded = lambda q, k, v, fill: in_bf16(q, k, v, jnp.tril(jnp.ones((100, 100), bool)), fill)  # noqa: E731
+    for function in (in_bf16, partial(banded, fill=-1e9), partial(banded, fill=-np.inf)):
+        assert calls(function, *args) == ["attention"]
+        with np.errstate(invalid="ignore"):
+            agree(function, *args, tolerance=1.5e-2)
+
+
+def with_slopes(q, k, v, g, rounded=False, masked=False):
+    """The gradients as three products of the gradient by the logits, or of that as bf16, and the result."""
+    rows, keys = q.shape[2], k.shape[2]
+
+    def mixed(logits, v):
+        if masked:
+            logits = jnp.where(jnp.arange(keys)[None] <= jnp.arange(rows)[:, None] + 9, logits, -jnp.inf)
+        return jnp.einsum("bnts,bnsd->bntd", jax.nn.softmax(logits).astype(v.dtype), v)
+
+    out, pull = jax.vjp(mixed, jnp.einsum("bnth,bnsh->bnts", q, k, preferred_element_type=jnp.float32), v)
+    slopes, dv = pull(g)
+    if rounded and out.dtype == jnp.bfloat16:  # `agree` asks in f64, too
+        slopes = slopes.astype(jnp.bfloat16)
+    q, k = q.astype(slopes.dtype), k.astype(slopes.dtype)
+    dq = jnp.einsum("bnts,bnsh->bnth", slopes, k, preferred_element_type=jnp.float32)
+    return dq, jnp.einsum("bnts,bnth->bnsh", slopes, q, preferred_element_type=jnp.float32), dv, out
+
+
+@pytest.mark.parametrize("sizes", NARROW[:3], ids=str)
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("rounded", [False, True])
+def test_bf16_gradients_in_blocks(sizes, masked: bool, rounded: bool) -> None:
+    q, k, v = qkv(*sizes, dtype="bfloat16")
+    g = random(*q.shape[:3], v.shape[-1], dtype="bfloat16")
+    function = partial(with_slopes, rounded=rounded, masked=masked)
+    assert calls(function, q, k, v, g) == ["attention", "attention_backward"]
+    agree(function, q, k, v, g, tolerance=2e-2)
+
+
+def test_bf16_gradients_keep_slopes_that_are_not_rounded() -> None:
+    """Equal logits, and values in pairs that cancel: all is exact but for a rounding of the gradient by the logits."""
+    integers = lambda most, *shape: RNG.randint(-most, most + 1, shape).astype(jnp.bfloat16)  # noqa: E731
+    half, q = integers(8, 1, 2, 32, 32), np.zeros((1, 2, 96, 32), jnp.bfloat16)
+    args = q, integers(8, 1, 2, 64, 32), np.concatenate([half, -half], 2), integers(100, 1, 2, 96, 32)
+    assert calls(with_slopes, *args) == ["attention", "attention_backward"]
+    with jax.default_device(jax.devices("ferrule")[0]):
+        got = np.asarray(jax.jit(with_slopes)(*args)[0], np.float64)
+    _, k, v, g = (np.asarray(a, np.float64) for a in args)
+    np.testing.assert_allclose(got, g @ v.swapaxes(2, 3) / 64 @ k, rtol=1e-6, atol=1e-3)
+
+
 # --- what stays as it is ----------------------------------------------------------------------------------------
 def test_small_ones_stay() -> None:
     assert calls(attend, *qkv(2, 2, 8, 8, 8)) == []

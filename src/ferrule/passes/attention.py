@@ -18,6 +18,7 @@ from ferrule.ir.types import bf16, f32
 from ferrule.passes.axes import Axis, Labels, View, after, factor, flat, fresh, joined, look, moves, split
 from ferrule.passes.simplify import splat
 from ferrule.passes.softmax import Band, Mask, Softmax, conditions, find_softmax, is_divided, plain
+from ferrule.targets.machine import Machine
 
 FLOATS = ("f32", "bf16", "f16")
 # Measured: where separate kernels are as fast, they stay. All are numbers of pairs of a row and a key.
@@ -28,6 +29,8 @@ FEW_ROWS, SOME_ROWS, SMALLEST_OF_FEW = 4, 12, 128
 SMALLEST_BF16, SMALLEST_BF16_BANDED, SMALLEST_BF16_OF_FEW = 1 << 20, 1 << 14, 512
 # With a gradient: seven products instead of six, for the memory of the logits.
 SMALLEST_GRADIENT, SMALLEST_GRADIENT_BANDED, SMALLEST_GRADIENT_BF16 = 1 << 18, 1 << 16, 1 << 21
+# With tile registers, where the probabilities are bf16: of fewer rows, half of a tile would be empty.
+SMALLEST_TILED, SMALLEST_GRADIENT_TILED = 32 * 32, 64 * 64
 
 
 @dataclass
@@ -75,9 +78,15 @@ class Attention:
     inside: set[Op] = field(default_factory=set)
     done: list[Op] = field(default_factory=list)  # what was done to the logits, first op first
     statistics: bool = False
+    tiles: bool = False  # the processor has registers for its products
+
+    @property
+    def narrow(self) -> bool:
+        """Does the program round the probabilities to bf16?"""
+        return all(v.dtype == bf16 for v in self.dot.operands)
 
 
-def find_attention(dot: Op, uses: dict[Value, list[Op]]) -> Attention | None:
+def find_attention(dot: Op, uses: dict[Value, list[Op]], machine: Machine) -> Attention | None:
     dims = dot.attrs["dot_dimension_numbers"]
     if dot.result.dtype.name not in FLOATS or any(v.dtype.name not in FLOATS for v in dot.operands):
         return None
@@ -94,7 +103,14 @@ def find_attention(dot: Op, uses: dict[Value, list[Op]]) -> Attention | None:
         if len(keys) != 1:
             continue
         softmax = find_softmax(value, labels, keys[0])
-        if softmax is not None and (found := _attention(dot, this, sides, labels, keys[0], softmax, uses)) is not None:
+        if softmax is None:
+            continue
+        found = _attention(dot, this, sides, labels, keys[0], softmax, uses)
+        if found is None:
+            continue
+        brain = all(view.value.dtype == bf16 for view in (found.q, found.k, found.v))
+        found.tiles = machine.has_tiles and brain and found.narrow
+        if large_enough(found):
             return found
     return None
 
@@ -150,7 +166,7 @@ def _attention(
         dot, op, result_labels, q_view, k_view, v_view, scale, steps, softmax, depth, width, key, row, batch,
         seen | {logits}, done,
     )  # fmt: skip
-    return a if large_enough(a) and attributes(a) is not None else None
+    return a if attributes(a) is not None else None
 
 
 def large_enough(a: Attention) -> bool:
@@ -161,8 +177,8 @@ def large_enough(a: Attention) -> bool:
         return pairs >= (SMALLEST_BF16_OF_FEW if narrow else SMALLEST_OF_FEW)
     if rows < SOME_ROWS or members * pairs < SMALLEST_IN_ALL:
         return False
-    if not narrow:
-        return pairs >= SMALLEST
+    if not narrow or a.tiles:
+        return pairs >= (SMALLEST_TILED if a.tiles else SMALLEST)
     reads = any(isinstance(s, Add) or (isinstance(s, Choose) and not isinstance(s.mask, Band)) for s in a.steps)
     return pairs >= (SMALLEST_BF16_BANDED if banded(a) else SMALLEST_BF16 * (1 + reads))
 
@@ -170,6 +186,8 @@ def large_enough(a: Attention) -> bool:
 def worth_a_gradient(a: Attention) -> bool:
     """The same, when the gradient is in the program, too."""
     pairs, narrow = (a.row.size if a.row is not None else 1) * a.key.size, a.k.value.dtype != f32
+    if a.tiles:
+        return pairs >= SMALLEST_GRADIENT_TILED
     if banded(a):
         return pairs >= SMALLEST_GRADIENT_BANDED * (1 + 3 * narrow)
     return pairs >= (SMALLEST_GRADIENT_BF16 if narrow else SMALLEST_GRADIENT)
@@ -355,7 +373,7 @@ def attributes(a: Attention) -> tuple[dict[str, Any], list[Value]] | None:
         "depth": depth[0],
         "width": width[0],
         "scale": bits(a.scale),
-        "narrow": int(all(v.dtype == bf16 for v in a.dot.operands)),
+        "narrow": int(a.narrow),
         "steps": tuple(steps),
         **numbers,
     }

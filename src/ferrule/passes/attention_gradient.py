@@ -343,11 +343,7 @@ def emit_gradient(out: Block, gradient: Gradient, env: dict[Value, Value], own: 
     about["out"] = Result(a.op, a.labels, a.width).numbers(a, [a.row] if a.row is not None else [])
     q_dot, k_dot, v_dot = gradient.dots
     about["narrow"] = int(all(v.dtype == bf16 for v in v_dot.operands))
-    # The sums of their products with what is bf16 are as exact as bf16, or f32, holds them.
-    if all(v.dtype == bf16 for dot in (q_dot, k_dot) for v in dot.operands):
-        about["slope_parts"] = 1
-    else:
-        about["slope_parts"] = 2 if all(part.op.result.dtype == bf16 for part in gradient.parts[:2]) else 3
+    about["rounded_slopes"] = int(all(v.dtype == bf16 for dot in (q_dot, k_dot) for v in dot.operands))
     call = {"target": "attention_backward", "ffi": False, "attrs": about}
     reads = [env.get(v, v) for v in (*operands, gradient.slope.value)] + list(own)
     types = [part.type() for part in gradient.parts]

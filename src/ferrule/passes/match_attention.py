@@ -24,7 +24,7 @@ def match_attention(block: Block, machine: Machine) -> Block:
     uses = block.uses()
     for value in block.results:
         uses.setdefault(value, []).append(RESULT)
-    found = [a for op in block.walk() if op.name == "dot_general" and (a := find_attention(op, uses)) is not None]
+    found = [a for op in block.walk() if op.name == "dot_general" and (a := find_attention(op, uses, machine))]
     replaced: dict[Op, Attention] = {}
     gradients: dict[Op, Gradient] = {}
     for a in found:

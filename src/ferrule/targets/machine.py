@@ -37,5 +37,10 @@ class Machine:
         return any(f in self.features for f in ("+avx512bf16", "+amx-bf16"))
 
     @property
+    def has_tiles(self) -> bool:
+        """Has the processor tile registers (AMX) for products of bf16, which our own loops use?"""
+        return self.vector_bytes >= 64 and all(f in self.features for f in ("+amx-bf16", "+avx512bf16"))
+
+    @property
     def has_f64(self) -> bool:
         return True
