@@ -135,11 +135,12 @@ Result<std::unique_ptr<Prepared>> PrepareGemm(const CallDesc& call) {
     return attributes.status();
   }
   const OperandSource right = call.sources.empty() ? OperandSource{} : call.sources[1];
-  if (auto tiles = packed ? nullptr : TileGemm(shape, right, epilogue)) return tiles;
+  auto own = [&] { return std::unique_ptr<Prepared>(new Gemm(shape, *accumulator, epilogue, call, packed)); };
+  if (auto tiles = packed ? nullptr : TileGemm(shape, right, epilogue, own)) return tiles;
   auto library = packed ? nullptr : LibraryGemm(shape, right);
   if (library && epilogue) library = std::make_unique<ThenEpilogue>(std::move(library), shape, epilogue);
   if (library) return GemmInPieces(std::move(library), shape, right, epilogue);
-  return std::unique_ptr<Prepared>(new Gemm(shape, *accumulator, epilogue, call, packed));
+  return own();
 }
 
 // Library call "gemm.pack": the right side of products in a loop, in the panels that these read.

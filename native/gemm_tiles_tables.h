@@ -12,7 +12,7 @@ constexpr int64_t kTilePanel = 32, kTileBytes = 64, kTileStep = kTilePanel * kTi
 constexpr int64_t kTileSums = kTilePanel * kTilePanel;
 
 // Types of A and B.
-enum TileType { kTileBf16, kTileS8S8, kTileS8U8, kTileU8S8, kTileU8U8 };
+enum TileType { kTileBf16, kTileS8S8, kTileS8U8, kTileU8S8, kTileU8U8, kTileF32 };
 enum TileSide { kTileLeft, kTileRight };
 enum TileOrder { kTileAlongK, kTileAcrossK };  // which elements are adjacent in memory
 

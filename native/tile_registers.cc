@@ -1,6 +1,7 @@
 #include "tile_registers.h"
 
 #include "cpu_features.h"
+#include "gemm_tiles_split.h"
 
 #if defined(__x86_64__) && defined(__linux__)
 #include <sys/syscall.h>
@@ -24,8 +25,9 @@ bool MayUseTiles() {
 bool MakeTilePacking(TileSide side, int64_t bytes, int64_t across, int64_t along, TilePacking* made) {
   if (across != 1 && along != 1) return false;
   const TileOrder order = along == 1 ? kTileAlongK : kTileAcrossK;
-  *made = {kAmxTiles.pack[bytes - 1][side][order], kTilePanel * across * bytes, kTileBytes * along,
-           (along == 1 ? across : along) * bytes};
+  const bool split = bytes == 4;
+  *made = {split ? kAmxSplit.pack[side][order] : kAmxTiles.pack[bytes - 1][side][order], kTilePanel * across * bytes,
+           (split ? 2 : 1) * kTileBytes * along, (along == 1 ? across : along) * bytes};
   return true;
 }
 
