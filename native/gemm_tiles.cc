@@ -12,6 +12,7 @@
 #include <string>
 
 #include "aligned_scratch.h"
+#include "cpu_features.h"
 #include "gemm_block.h"
 #include "gemm_spread.h"
 #include "gemm_tiles_split.h"
@@ -35,7 +36,7 @@ using gemm::Border;
 using gemm::Spread;
 
 constexpr int64_t kRows = 384;             // of a block
-constexpr int64_t kLeftBytes = 1 << 20;    // of a packed block of rows: half the second-level cache
+constexpr int64_t kLeftBytes = 512 << 10;  // of a packed block of rows: of a cache of 2 MB that two threads may share
 constexpr int64_t kManyPanels = 8;         // of rows, which take long enough to fetch the next panel of columns
 constexpr int64_t kTogether = 8;           // panels that are packed together
 constexpr int64_t kFreshSteps = 16;        // of them that a thread packs for itself
@@ -353,18 +354,22 @@ bool TypeOf(const GemmShape& s, TileType* type) {
 
 // Measured against oneDNN 3.2 and the other loops (docs/measurements.md).
 bool IsFaster(const GemmShape& s, const OperandSource& right) {
+  constexpr int64_t kManyThreads = 9;
+  const bool many_threads = ThreadPool::Global().threads() >= kManyThreads;
   if (s.a_type == Element::kF32) {
+    // Sapphire Rapids is as fast in vectors, or faster, once two threads share a core.
+    static const bool generation = MissingCpuFeatures("avx10.1").empty();
     // An element that is packed, in parts, costs as much as so many that are multiplied.
     constexpr int64_t kPacking = 96, kLeastDepth = 32;
-    return s.k >= kLeastDepth && s.m * s.n >= kPacking * (s.m + s.n);
+    return generation && !many_threads && s.k >= kLeastDepth && s.m * s.n >= kPacking * (s.m + s.n);
   }
-  constexpr int64_t kFewRows = 8, kFewColumns = 32, kNarrow = 192, kShort = 8, kManyThreads = 9, kLittle = 32 * 32 * 32;
+  constexpr int64_t kFewRows = 8, kFewColumns = 32, kNarrow = 192, kShort = 8, kLittle = 32 * 32 * 32;
   if (s.m < kFewRows || s.n < kFewColumns || s.k < kShort || s.m * s.n < kLittle / s.k) return false;
   // A kept right side that few rows read once comes a fifth faster in oneDNN.
   if (s.m <= kTilePanel && right.kind != OperandSource::kComputed && PackedForms::Enabled() && OneDnn::Get())
     return false;
   // Many threads that share a packed right side are slower than oneDNN's, by a tenth to a third.
-  if (s.m > kFreshRows && ThreadPool::Global().threads() >= kManyThreads && OneDnn::Get()) return false;
+  if (s.m > kFreshRows && many_threads && OneDnn::Get()) return false;
   return s.n >= kNarrow || s.m <= 8 * s.n;  // else too little is made of the packed rows
 }
 
