@@ -48,8 +48,6 @@ constexpr int64_t kLeastColumns = 512, kMostColumns = 4096;  // at once: up to 8
 
 int64_t Ceil(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-constexpr uint32_t kLargeBits = 0x7b800000;  // of 2^120
-
 enum Use { kLeft, kRight, kSums, kUses };
 
 // This thread's memory. What is large has large pages, for which it must have the size of one.
@@ -83,9 +81,9 @@ FloatRange FindRange(const void* x, int64_t rows, int64_t row, int64_t columns, 
 // Whether no part of a number, no product of parts that counts, and no sum of k products leaves the range of normal
 // floats: the registers take what is below for zero, and an infinity has no parts.
 bool PartsHold(const FloatRange& a, const FloatRange& b, int64_t k) {
-  if (a.most == 0 || b.most == 0) return std::max(a.most, b.most) < kLargeBits;
   auto exponent = [](uint32_t bits) { return static_cast<int>(bits >> 23) - 127; };
   constexpr int kLeast = -100, kMost = 120;  // a float's digits below the first one reach 2^-24
+  if (a.most == 0 || b.most == 0) return exponent(std::max(a.most, b.most)) <= kMost;
   const int least = std::min({exponent(a.least), exponent(b.least), exponent(a.least) + exponent(b.least)});
   const int most = std::max({exponent(a.most), exponent(b.most), exponent(a.most) + exponent(b.most)});
   return least >= kLeast && most + std::bit_width(static_cast<uint64_t>(k)) <= kMost;
@@ -189,7 +187,7 @@ class Tiles : public Prepared {
     if (!forms) return nullptr;
     Ref<Storage> kept = forms->Find(key_);
     const int64_t bytes = Ceil(s_.n, kTilePanel) * steps_ * step_;
-    if (kept || !(kept = forms->Allocate(key_, bytes + kTileBytes))) return kept;
+    if (kept || !(kept = forms->Allocate(key_, bytes + (split_ ? kTileBytes : 0)))) return kept;
     PackRight(b, 0, s_.n, static_cast<char*>(kept->data()), context.pool);
     if (split_) {
       const FloatRange range = RangeOfRight(b, context.pool);
@@ -327,10 +325,9 @@ class Tiles : public Prepared {
   OperandSource source_;
   EpilogueCall epilogue_;
   std::unique_ptr<Prepared> otherwise_;
-  std::string key_;  // of the packed form of the right side; empty when it is not kept
-  // Of floats, which are split: bytes and elements of a step of a panel, and steps that stay in the first-level cache.
-  bool split_;
-  int64_t step_, elements_, short_way_;
+  std::string key_;                      // of the packed form of the right side; empty when it is not kept
+  bool split_;                           // floats, in parts
+  int64_t step_, elements_, short_way_;  // bytes and elements of a step of a panel; steps for the first-level cache
   int64_t steps_, columns_;
   bool in_place_ = false;
   TilePacking left_, right_;

