@@ -17,6 +17,7 @@ from ferrule.codegen import (
     fetch_ahead,
     interleave,
     items,
+    row_folds,
     short_rows,
     streams,
     tiles_device,
@@ -53,6 +54,9 @@ def emit(family: Family, block: Block, outputs: Sequence[V], begin: V, end: V, n
         raise Internal("a kernel's results differ in shape", where=block.results[0].op and block.results[0].op.loc)
     if 0 in shape:
         return 0, 1
+    if row_folds.planned(block, family.machine):
+        grid = row_folds.emit(family, block, outputs, begin, end)
+        return grid, grain(grid, nanoseconds)
     sizes, along = loops(block.results, shape)
 
     def compute(em: Emitter, at: Sequence[Component]) -> list[Lanes]:

@@ -2,7 +2,8 @@
 
 * A concatenation or padding of large tensors that has to be in memory becomes a chain of in-place updates: each part is
   written by a plain loop, instead of one kernel that asks for every element which part it lies in.
-* A reduction to few results is split in two stages, so that the first has enough rows to spread over the cores.
+* A reduction to few results, or of many long rows, is split in two stages, so that the first has enough to spread over
+  the cores.
 * A scatter of many elements into few goes into tables first (passes/tables.py).
 * `rng` becomes random bits and what makes numbers of them (passes/draw.py).
 """
@@ -10,10 +11,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from math import prod
+from math import log, prod
 
 import numpy as np
 
+from ferrule.codegen import row_folds
 from ferrule.codegen.interleave import LONGEST
 from ferrule.ir import Block, Op, Tensor, Value, rewrite, tensor
 from ferrule.ir import types as t
@@ -120,7 +122,7 @@ def _rule(
         case "pad":
             return _pad(out, op, operands)
         case "reduce":
-            return _split_reduction(out, op, operands, machine)
+            return _split_rows(out, op, operands, machine) or _split_reduction(out, op, operands, machine)
         case "rng":
             return draw(out, op, operands)
         case "scatter":
@@ -220,18 +222,54 @@ def _split_reduction(out: Block, op: Op, operands: list[Value], machine: Machine
     wanted = _stages(op, results, reduced, machine)
     if not wanted or count != 1 or not starts_with_identity(op.regions[0], inits[0]):
         return None
-    dims = tuple(op.attrs["dimensions"])
     # Split the outermost reduced dimension that divides well; the rows then are contiguous pieces of memory.
     shape = inputs[0].shape
-    for dim in sorted(dims):
+    for dim in sorted(op.attrs["dimensions"]):
         stage = next((s for s in range(min(2 * wanted, shape[dim]), 3, -1) if shape[dim] % s == 0), 0)
         if stage >= 4:
-            break
-    else:
+            return _in_stages(out, op, operands, dim, shape[dim] // stage)
+    return None
+
+
+def _split_rows(out: Block, op: Op, operands: list[Value], machine: Machine | None) -> Sequence[Value] | None:
+    """The sum of many long rows = the sum of sums of some rows each, for which codegen/row_folds.py has a loop.
+
+    Threads share the rows then, not the columns.
+    """
+    if machine is None or machine.grouped or len(operands) != 2 or not op.attrs["dimensions"]:
         return None
-    wide = (*shape[:dim], stage, shape[dim] // stage, *shape[dim + 1 :])
+    source, init = operands
+    shape, dims = source.shape, sorted(op.attrs["dimensions"])
+    rows, columns = prod(shape[d] for d in dims), prod(shape[dims[-1] + 1 :])
+    if dims != list(range(dims[0], dims[-1] + 1)) or columns <= FEW or rows <= row_folds.MOST:
+        return None
+    if tensor(source).nbytes < row_folds.LARGE or not row_folds.carries(op):
+        return None
+    if not starts_with_identity(op.regions[0], init) or not row_folds.in_order(source):
+        return None
+    # Of the rows of whole inner dimensions and of a part of the next one, about as many as wanted.
+    inner, found = 1, list[tuple[float, int, int]]()
+    for dim in reversed(dims):
+        for part in range(1, min(shape[dim], row_folds.MOST // inner) + 1):
+            if shape[dim] % part == 0 and inner * part >= row_folds.FEWEST:
+                found.append((abs(log(inner * part / row_folds.EACH)), dim, part))
+        inner *= shape[dim]
+    if not found:
+        return None
+    _, dim, part = min(found)
+    return _in_stages(out, op, operands, dim, part, [d for d in dims if d < dim])
+
+
+def _in_stages(
+    out: Block, op: Op, operands: list[Value], dim: int, part: int, later: Sequence[int] = ()
+) -> Sequence[Value]:
+    """A reduction first within parts of that size of a dimension, then over these and the dimensions `later`."""
+    count = len(operands) // 2
+    inputs, inits = operands[:count], operands[count:]
+    shape, dims = inputs[0].shape, op.attrs["dimensions"]
+    wide = (*shape[:dim], shape[dim] // part, part, *shape[dim + 1 :])
     views = [out.add("reshape", [v], Tensor(wide, v.dtype), {}, (), op.loc).result for v in inputs]
-    shifted = [d + (d > dim) for d in dims if d != dim]
+    shifted = [d + (d > dim) for d in dims if d != dim and d not in later]
     first_dims = tuple(sorted([*shifted, dim + 1]))
     left = [d for d in range(len(wide)) if d not in first_dims]
     first_shape = tuple(wide[d] for d in left)
@@ -239,7 +277,7 @@ def _split_reduction(out: Block, op: Op, operands: list[Value], machine: Machine
     bodies = [rewrite(op.regions[0], lambda *_: None, empty) for _ in range(2)]
     first_types = [Tensor(first_shape, r.dtype) for r in op.results]
     first = out.add("reduce", [*views, *inits], first_types, op.attrs | {"dimensions": first_dims}, bodies[:1], op.loc)
-    attrs = op.attrs | {"dimensions": (left.index(dim),)}
+    attrs = op.attrs | {"dimensions": tuple(left.index(d) for d in (*later, dim))}
     types = [r.type for r in op.results]
     return out.add("reduce", [*first.results, *inits], types, attrs, bodies[1:], op.loc).results
 
