@@ -39,6 +39,7 @@ from ferrule.passes.partition import partition
 from ferrule.passes.scatter_sums import scatter_sums
 from ferrule.passes.simplify import simplify
 from ferrule.passes.split import split
+from ferrule.passes.stacked import stacked
 from ferrule.passes.turn import turn
 from ferrule.passes.unread import drop_unread
 from ferrule.passes.windows import windows
@@ -105,7 +106,7 @@ def compile_module(module: Module, settings: CompileOptions, trace: Trace, machi
         free = settings.propagate_to_outputs
         module = trace.stage("partition", lambda: partition(module, replicas, partitions, free))
     main = module.main
-    graph = trace.stage("simplify", lambda: scatter_sums(simplify(main.body, ours=True)))
+    graph = trace.stage("simplify", lambda: stacked(scatter_sums(simplify(main.body, ours=True))))
     graph = trace.stage("loop_products", lambda: loop_products(graph))
     if not machine.grouped:
         graph = trace.stage("channels_last", lambda: channels_last(graph))

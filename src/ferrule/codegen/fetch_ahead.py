@@ -23,6 +23,8 @@ AHEAD, LINE = 4096, 64
 RUNS = 2048
 # Smaller arrays may lie in the caches of the cores; kernels of more operations per element do not wait for memory.
 LARGE, BUSY = 8 << 20, 64
+# Processors that read in order faster unasked (measured: docs/measurements.md).
+FORESEEING = frozenset({"znver4"})
 Fetch = Callable[[Emitter, Sequence[Component]], None]
 
 
@@ -38,7 +40,8 @@ def contiguous(op: Op) -> bool:
 @contextmanager
 def asking(family: Family, elements: int) -> Iterator[None]:
     """Within, what lies so many elements further than what is read of large arguments is asked for."""
-    before, family.ahead = family.ahead, 0 if family.machine.grouped else elements
+    idle = family.machine.grouped or family.machine.cpu in FORESEEING
+    before, family.ahead = family.ahead, 0 if idle else elements
     try:
         yield
     finally:

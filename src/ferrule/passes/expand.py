@@ -17,6 +17,7 @@ import numpy as np
 
 from ferrule.codegen import row_folds
 from ferrule.codegen.interleave import LONGEST
+from ferrule.codegen.streams import LINE
 from ferrule.ir import Block, Op, Tensor, Value, rewrite, tensor
 from ferrule.ir import types as t
 from ferrule.ops import OPS
@@ -68,6 +69,8 @@ def _selected(block: Block) -> Iterator[Op]:
         readers = users.get(op.result, [])
         if readers and all(indexes(u, op) for u in readers):
             yield op
+        elif op.name == "concatenate" and _crossed(op.result, users):
+            continue
         elif _passed_on(op.result, users, escaping) and sum(_cost(v, users) for v in op.operands) <= SELECTED:
             yield op
 
@@ -84,6 +87,19 @@ def _passed_on(value: Value, users: dict[Value, list[Op]], escaping: set[Value])
         if not pointwise and reader.name not in MOVES:
             return False
     return value in users
+
+
+def _crossed(value: Value, users: dict[Value, list[Op]]) -> bool:
+    """Is it read across memory, in runs of less than a line? A choice of a part for each of them costs more."""
+    for reader in users.get(value, ()):
+        if reader.name in ("reverse", "reshape") and _crossed(reader.result, users):
+            return True
+        if reader.name == "transpose":
+            order = reader.attrs["permutation"]
+            kept = next((d for d in range(len(order)) if list(order[d:]) == list(range(d, len(order)))), len(order))
+            if prod(value.shape[kept:]) * value.dtype.itemsize < LINE:
+                return True
+    return False
 
 
 def indexes(reader: Op, joined: Op) -> bool:
