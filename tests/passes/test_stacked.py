@@ -36,7 +36,7 @@ REPLACED = {
     "first largest": lambda x, y, z: jnp.stack([x, y, z, x]).argmax(0),
     "first smallest": lambda x, y, z: jnp.stack([x, y, z, x], 2).argmin(2),
     "select": lambda x, y, z: jnp.select([x < -1, y < 0, z < 1], [x * 2, y**2, -z], 7.0),
-    "own body": lambda x, y, z: lax.reduce(jnp.stack([x, y, z]), np.float32(3), lambda a, b: a + b + a * b, (0,)),
+    "own body": lambda x, y, z: lax.reduce(jnp.stack([x, y, z]), np.float32(0), lambda a, b: a + b + a * b, (0,)),
 }
 
 
