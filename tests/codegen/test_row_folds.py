@@ -14,6 +14,7 @@ from ferrule.codegen.kernel import emit_kernel
 from ferrule.ir import Block, Tensor
 from ferrule.ir.types import f32
 from ferrule.passes.expand import expand
+from ferrule.passes.fuse import fuse
 from ferrule.targets.cpu import host
 
 SHORT = replace(host(), vector_bytes=16, threads=2)
@@ -193,3 +194,21 @@ def test_long_sums_keep_their_digits() -> None:
     kernel = emit_kernel(case("", [(x.shape, "f32")], reduce, args=[x]).block, "k", host())
     Linked([kernel], host()).run(kernel, [x, out])
     np.testing.assert_allclose(out, x.astype(np.float64).sum(0), rtol=2e-6)
+
+
+@pytest.mark.parametrize("shape", [(1000, 70), (300, 10, 31)])
+def test_all_of_an_expression(shape: tuple[int, ...]) -> None:
+    """It is cut in one run of elements, so that no vector asks in which row its elements lie."""
+
+    def distance(g: Graph, x: Any, y: Any) -> Any:
+        d = g("subtract", x, y)
+        return reduce(g, g("multiply", d, d), dims=tuple(range(len(shape))))
+
+    one = case("", [(shape, "f32")] * 2, distance)
+    block = expand(one.block, replace(host(), threads=2))
+    assert len(stages(block)) == 2
+    x, y = (a.astype(np.float64) for a in one.args)
+    np.testing.assert_allclose(evaluate(block, one.args)[0], ((x - y) ** 2).sum(), rtol=1e-4)
+    (first, *_) = fuse(block, host()).ops
+    text = emit_kernel(first.regions[0], "k", host()).text
+    assert "udiv" not in text and "extractelement <64 x i" not in text

@@ -168,3 +168,28 @@ def test_what_elementwise_readers_take_is_not_written(name):
         assert sum(o.name == "fusion" for o in kernels.ops) == 1
         (got,), (expected,) = evaluate_block(kernels, [WIDE]), evaluate_block(block, [WIDE])
         np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
+
+
+TURNED = {
+    "trace of a product": (lambda x, y: (x * y.T).sum(), 1),
+    "asymmetry": (lambda x, y: ((x - x.T) ** 2).sum(), 1),
+    "softmax": (lambda x, y: jax.nn.softmax(x + y.T, -1), 1),
+    "computed": (lambda x, y: (x * jnp.exp(y).T).max(1), 1),
+    "elementwise": (lambda x, y: x + y.T, 0),
+    "columns": (lambda x, y: (x * y.T).sum(0), 0),
+    "short rows": (lambda x, y: (x[:200].T + y[:, :200]).max(1), 0),
+    "heads": (lambda x, y: (x.reshape(10, 3, 10, 300).swapaxes(1, 2) * y.reshape(10, 10, 3, 300)).sum(-1), 0),
+}
+
+
+@pytest.mark.parametrize("name", TURNED)
+def test_transposed_arrays_in_reductions(name):
+    """What a reduction's vectors would read across memory is transposed first, in squares."""
+    function, written = TURNED[name]
+    x, y = normal(300, 300), normal(300, 300, seed=1)
+    block = fuse(expand(simplify(graph(function, x, y)), host()), host())
+    alone = [op for op in block.ops if op.name == "fusion" and op.regions[0].results[0].op.name == "transpose"]
+    assert len(alone) == written
+    (found,) = evaluate_block(block, [x, y])
+    with jax.default_device(jax.devices("cpu")[0]):
+        np.testing.assert_allclose(found, np.asarray(function(x, y)), rtol=2e-4, atol=2e-4)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import zip_longest
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -33,8 +34,8 @@ LARGE = 4 << 20
 MOST, EACH, FEWEST = 256, 128, 32
 # Shorter rows fit into registers as a whole. (With rows of 1 KB, which share pages, this order is the slowest of all.)
 REGISTERS = 16
-# So many rows at once, of rows shorter than LONG bytes more: there are lines enough to ask for.
-TOGETHER, TOGETHER_SHORT, LONG = 4, 8, 4096
+# So many rows at once.
+TOGETHER = 8
 # Where there are too few matrices for the threads, rows are cut into pieces of no fewer bytes.
 PIECE = 4096
 _IN_ORDER = ("constant", "iota", "broadcast_in_dim", "reshape", "slice", "dynamic_slice")
@@ -89,7 +90,7 @@ def _fits(op: Op, machine: Machine) -> bool:
         return False
     rows, columns = prod(shape[d] for d in dims), prod(shape[dims[-1] + 1 :])
     registers = columns * op.result.dtype.itemsize // machine.vector_bytes
-    return registers > REGISTERS and TOGETHER_SHORT <= rows <= MOST and start_values(op) is not None
+    return registers > REGISTERS and TOGETHER <= rows <= MOST and start_values(op) is not None
 
 
 def emit(family: Family, block: Block, outputs: Sequence[V], begin: V, end: V) -> int:
@@ -103,8 +104,7 @@ def emit(family: Family, block: Block, outputs: Sequence[V], begin: V, end: V) -
     kinds = [tensor(v).dtype for v in (*block.args, *(r for op in block.ops for r in op.results)) if v.shape]
     width = max(family.machine.vector_bytes, 64) * 8 // max(8, *(bits_of(compute_type(d)) for d in kinds))
     line = columns * one.op.result.dtype.itemsize
-    least = TOGETHER if line >= LONG else TOGETHER_SHORT
-    together = next((n for n in range(least, 2 * TOGETHER_SHORT) if rows % n == 0), least)
+    together = next((n for n in range(TOGETHER, 2 * TOGETHER) if rows % n == 0), TOGETHER)
     pieces = max(1, min(-(-4 * family.machine.threads // lead), line // PIECE))
     piece = -(-columns // (pieces * width)) * width
     pieces = -(-columns // piece)
@@ -121,11 +121,12 @@ def emit(family: Family, block: Block, outputs: Sequence[V], begin: V, end: V) -
         found = []
         for fold, pointer in folds:
             fold.em = em
-            total = fold.inputs(em, index, [row])
-            for k in range(1, count):
-                total = list(fold.combine(em, total, fold.inputs(em, index, [em.ix.add(row, k)])))
+            terms = [fold.inputs(em, index, [em.ix.add(row, k)]) for k in range(count)]
+            while len(terms) > 1:  # in pairs, which loses fewer digits than in turn
+                pairs = zip_longest(terms[::2], terms[1::2])
+                terms = [x if y is None else list(fold.combine(em, x, y)) for x, y in pairs]
             before = em.load_at(pointer, fold.dtypes[0], offset)
-            found.append((pointer, fold.dtypes[0], *fold.combine(em, [before], total)))
+            found.append((pointer, fold.dtypes[0], *fold.combine(em, [before], terms[0])))
         for pointer, dtype, lanes in found:
             em.store(pointer, dtype, offset, lanes)
 

@@ -34,6 +34,10 @@ EDGES_FROM = 1 << 18
 # read: where its parts meet within a vector, all of them are computed.
 PIECES, SELECTED = 4, 16.0
 MOVES = frozenset({"slice", "transpose", "reverse", "concatenate", "pad"})
+# Lines that the rows of a transposed array lie in, from which on a reduction along them reads it transposed (fuse.py).
+CROSSED = 256
+# Ops whose results lie in memory.
+WRITTEN = frozenset({"dot_general", "convolution", "library", "while", "case", "if", "reduce", "sort", "scatter"})
 VIEWS = frozenset({"slice", "reshape", "reverse", "broadcast_in_dim"})
 # A reduction is split when each of at most FEW results reduces over at least this many elements.
 SPLIT_FROM = 65536
@@ -239,12 +243,39 @@ def _split_reduction(out: Block, op: Op, operands: list[Value], machine: Machine
     if not wanted or count != 1 or not starts_with_identity(op.regions[0], inits[0]):
         return None
     # Split the outermost reduced dimension that divides well; the rows then are contiguous pieces of memory.
-    shape = inputs[0].shape
+    shape, size = inputs[0].shape, tensor(inputs[0]).size
+    grouped = machine is not None and machine.grouped
+    if not grouped and len(op.attrs["dimensions"]) == len(shape) > 1 and _one_run(inputs[0]):
+        stage = next((s for s in range(min(2 * wanted, size), 3, -1) if size % s == 0), 0)
+        if stage >= 4:
+            flat = out.add("reshape", [inputs[0]], Tensor((size,), inputs[0].dtype), {}, (), op.loc).result
+            return _in_stages(out, op, [flat, *inits], 0, size // stage, dims=(0,))
     for dim in sorted(op.attrs["dimensions"]):
         stage = next((s for s in range(min(2 * wanted, shape[dim]), 3, -1) if shape[dim] % s == 0), 0)
         if stage >= 4:
             return _in_stages(out, op, operands, dim, shape[dim] // stage)
     return None
+
+
+def _one_run(value: Value) -> bool:
+    """Is the value computed element by element of arrays of its shape? Then vectors need not end with rows."""
+    stack, seen = [value], set[Value]()
+    while stack:
+        op = (found := stack.pop()).op
+        if op is None or found in seen or splat(found) is not None:
+            continue
+        seen.add(found)
+        if op.name in OPS and OPS[op.name].elementwise:
+            stack += [v for v in op.operands if v.shape]
+        elif op.name not in WRITTEN and not (op.name == "transpose" and crosses(op)):
+            return False
+    return True
+
+
+def crosses(op: Op) -> bool:
+    """Do rows of a transposed array lie in more lines of memory than the nearest cache keeps for the next row?"""
+    order, shape = op.attrs["permutation"], op.results[0].shape
+    return bool(order) and order[-1] != len(order) - 1 and shape[-1] >= CROSSED
 
 
 def _split_rows(out: Block, op: Op, operands: list[Value], machine: Machine | None) -> Sequence[Value] | None:
@@ -277,12 +308,18 @@ def _split_rows(out: Block, op: Op, operands: list[Value], machine: Machine | No
 
 
 def _in_stages(
-    out: Block, op: Op, operands: list[Value], dim: int, part: int, later: Sequence[int] = ()
+    out: Block,
+    op: Op,
+    operands: list[Value],
+    dim: int,
+    part: int,
+    later: Sequence[int] = (),
+    dims: Sequence[int] | None = None,
 ) -> Sequence[Value]:
-    """A reduction first within parts of that size of a dimension, then over these and the dimensions `later`."""
+    """A reduction (over `dims`) first within parts of that size of a dimension, then over these and over `later`."""
     count = len(operands) // 2
     inputs, inits = operands[:count], operands[count:]
-    shape, dims = inputs[0].shape, op.attrs["dimensions"]
+    shape, dims = inputs[0].shape, op.attrs["dimensions"] if dims is None else dims
     wide = (*shape[:dim], shape[dim] // part, part, *shape[dim + 1 :])
     views = [out.add("reshape", [v], Tensor(wide, v.dtype), {}, (), op.loc).result for v in inputs]
     shifted = [d + (d > dim) for d in dims if d != dim and d not in later]

@@ -22,12 +22,13 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from math import prod
 
+from ferrule.codegen.reduce import runs_along_lanes
 from ferrule.codegen.scan import direction
 from ferrule.errors import Unsupported
 from ferrule.ir import Block, Op, Tensor, Value, inline, rewrite, tensor
 from ferrule.ops import OPS
 from ferrule.passes import row_kernels
-from ferrule.passes.expand import indexes
+from ferrule.passes.expand import crosses, indexes
 from ferrule.passes.simplify import has_effects, splat
 from ferrule.targets.machine import Machine
 
@@ -230,6 +231,9 @@ class _Fuser:
         if op.name not in HEAVY and _worth_storing(len(self.sources[op.results[0]]), len(homes)):
             self._make_root(op)
             return
+        if op.name == "transpose" and self._crosses_lanes(op, homes):
+            self._make_root(op)
+            return
         pointwise = self._joins_pointwise(op)
         cost = self.cost[op.results[0]]
         self.passes[op] = self._passes_over(op)
@@ -310,6 +314,15 @@ class _Fuser:
             else:
                 found |= self.passes.get(user, frozenset())
         return frozenset(found)
+
+    def _crosses_lanes(self, op: Op, homes: frozenset[Op]) -> bool:
+        """Would a reduction along its vectors read the transposed array across memory, a line for each element?
+
+        Elementwise kernels go over such an array in squares.
+        """
+        if self.machine is None or self.machine.grouped or not crosses(op):
+            return False
+        return any(kernel.name == "reduce" and runs_along_lanes(kernel) for kernel in (*homes, *self._passes_over(op)))
 
     def _better_near(self, op: Op) -> bool:
         """Is the op itself, on the cpu, so dear that a small value is not to be computed twice?"""
