@@ -73,6 +73,15 @@ def cases() -> list[Case]:
             bytes=12 * n,
         )
     )
+    found.append(
+        Case(
+            "first of three conditions, 1 M",
+            lambda x: jnp.select([x < -1, x < 0, x < 1], [x * 2, x * x, -x], 0),
+            lambda: (normal(1_000_000),),
+            torch=lambda x: torch.where(x < -1, x * 2, torch.where(x < 0, x * x, torch.where(x < 1, -x, 0.0))),
+            bytes=8e6,
+        )
+    )
     bf16 = jnp.bfloat16
     found.append(
         Case(

@@ -168,5 +168,12 @@ def cases() -> list[Case]:
             torch=lambda x, y: x[:, None] + y,
             bytes=4 * N,
         ),
+        Case(
+            "roll and turn by 90°, 8 × 256² × 3",
+            lambda x: jnp.rot90(jnp.roll(x, 7, 1), 1, (1, 2)),
+            lambda: (normal(8, 256, 256, 3),),
+            torch=lambda x: torch.rot90(torch.roll(x, 7, 1), 1, (1, 2)),
+            bytes=8 * 8 * 256 * 256 * 3,
+        ),
         Case("reverse, 16 M", lambda x: x[::-1], lambda: (normal(N),), torch=lambda x: x.flip(0), bytes=8 * N),
     ]

@@ -69,6 +69,22 @@ def cases() -> list[Case]:
             read_only=True,
         ),
         Case(
+            "mean of squared differences, 100 K × 10",
+            lambda x, y: ((x - y) ** 2).mean(),
+            lambda: (normal(100_000, 10), normal(100_000, 10, seed=1)),
+            torch=lambda x, y: ((x - y) ** 2).mean(),
+            bytes=8e6,
+            read_only=True,
+        ),
+        Case(
+            "mean and mean square of each channel, 8 × 56² × 256",
+            lambda x: (x.mean((0, 1, 2)), (x * x).mean((0, 1, 2))),
+            lambda: (normal(8, 56, 56, 256),),
+            torch=lambda x: (x.mean((0, 1, 2)), (x * x).mean((0, 1, 2))),
+            bytes=4 * 8 * 56 * 56 * 256,
+            read_only=True,
+        ),
+        Case(
             "sum of each row, bf16, 4096²",
             lambda x: x.sum(1),
             lambda: (normal(4096, 4096, dtype=jnp.bfloat16),),

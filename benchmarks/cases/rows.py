@@ -113,6 +113,13 @@ def cases() -> list[Case]:
             torch=Gradient(lambda x, s, b, w: (norm_gelu_torch(x, s, b) * w).sum(), 3),
             bytes=3 * ONCE,
         ),
+        Case(
+            "softmax of x + yᵀ, 1024²",
+            lambda x, y: jax.nn.softmax(x + y.T),
+            lambda: (normal(1024, 1024), normal(1024, 1024, seed=1)),
+            torch=lambda x, y: torch.softmax(x + y.T, -1),
+            bytes=12 << 20,
+        ),
         Case("RMS norm, 4096 × 1024", rms_norm, lambda: norms()[:2], torch=rms_norm_torch, bytes=2 * ONCE),
         Case(
             "RMS norm, gradient, 4096 × 1024",
