@@ -14,6 +14,8 @@ namespace {
 // the caches; 16 MB 1284 and 490 us; 64 MB 5.2 and 3.0 ms.)
 constexpr int64_t kPastCaches = 12 << 20;
 constexpr int64_t kPiece = 1 << 20;
+// From here on threads share a copy that stays in the caches: a core alone moves 10 to 20 GB/s of what others wrote.
+constexpr int64_t kShared = 1 << 19, kShare = 1 << 17;
 constexpr int64_t kLine = 64;
 
 // Plain stores would read each line of the target first, only to overwrite it.
@@ -51,8 +53,14 @@ void CopyPastCaches(char* to, const char* from, int64_t bytes) {
 void LargeCopy(ThreadPool& pool, void* to, const void* from, int64_t bytes) {
   char* const target = static_cast<char*>(to);
   const char* const source = static_cast<const char*>(from);
-  if (bytes < kPastCaches || (source < target + bytes && target < source + bytes)) {
+  if (bytes < kShared || (source < target + bytes && target < source + bytes)) {
     if (bytes > 0) std::memmove(to, from, static_cast<size_t>(bytes));
+    return;
+  }
+  if (bytes < kPastCaches) {
+    pool.For(bytes, kShare, [&](int64_t begin, int64_t end) {
+      std::memcpy(target + begin, source + begin, static_cast<size_t>(end - begin));
+    });
     return;
   }
   pool.For(bytes, kPiece,
