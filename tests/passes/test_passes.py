@@ -365,3 +365,18 @@ def test_dimensions_for_a_library_are_views():
         for g, v in zip(evaluate_block(expand(graph(f, x, w)), [x, w]), want, strict=True):
             np.testing.assert_array_equal(g, v)
     assert found == ["reshape", "fusion"]
+
+
+@pytest.mark.parametrize("dtype", ["int4", "uint4", "int2", "int8", "uint32", "bfloat16"])
+@pytest.mark.parametrize("largest", [True, False])
+def test_large_reductions_of_every_width_are_split(dtype, largest):
+    """NumPy's iinfo knows no integers of less than 8 bits."""
+    dtype = jnp.dtype(dtype)
+    x = np.random.default_rng(0).integers(0, 2, (1 << 17,)).astype(dtype)
+    about = jnp.finfo(dtype) if dtype == jnp.bfloat16 else jnp.iinfo(dtype)
+    start = (-np.inf if largest else np.inf) if dtype == jnp.bfloat16 else about.min if largest else about.max
+    op = jax.lax.max if largest else jax.lax.min
+    block = graph(lambda v: jax.lax.reduce(v, jnp.asarray(start, dtype), op, (0,)), x)
+    split = expand(block, host())
+    assert sum(o.name == "reduce" for o in split.ops) == 2
+    assert evaluate_block(split, [x])[0] == evaluate_block(block, [x])[0]

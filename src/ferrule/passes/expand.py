@@ -345,6 +345,9 @@ def starts_with_identity(body: Block, init: Value) -> bool:
         return bool(start == {"add": 0, "multiply": 1}.get(op.name))
     if dtype.kind == "bool":
         return bool(start) == {"and": True, "minimum": True, "multiply": True}.get(op.name, False)
-    low, high = (-np.inf, np.inf) if dtype.is_float else (np.iinfo(dtype.numpy).min, np.iinfo(dtype.numpy).max)
+    signed = dtype.kind == "int"
+    low, high = -(1 << (dtype.bits - 1)) if signed else 0, (1 << (dtype.bits - signed)) - 1
+    if dtype.is_float:
+        low, high = -np.inf, np.inf
     identity = {"add": 0, "multiply": 1, "maximum": low, "minimum": high, "or": 0, "xor": 0}.get(op.name)
     return identity is not None and bool(start == identity)
