@@ -14,7 +14,7 @@ namespace {
 // the caches; 16 MB 1284 and 490 us; 64 MB 5.2 and 3.0 ms.)
 constexpr int64_t kPastCaches = 12 << 20;
 constexpr int64_t kPiece = 1 << 20;
-// From here on threads share a copy that stays in the caches: a core alone moves 10 to 20 GB/s of what others wrote.
+// From here on threads share a copy, also one that stays in the caches: 8 MB 329 us by one thread, 158 by two.
 constexpr int64_t kShared = 1 << 19, kShare = 1 << 17;
 constexpr int64_t kLine = 64;
 
@@ -57,14 +57,11 @@ void LargeCopy(ThreadPool& pool, void* to, const void* from, int64_t bytes) {
     if (bytes > 0) std::memmove(to, from, static_cast<size_t>(bytes));
     return;
   }
-  if (bytes < kPastCaches) {
-    pool.For(bytes, kShare, [&](int64_t begin, int64_t end) {
-      std::memcpy(target + begin, source + begin, static_cast<size_t>(end - begin));
-    });
-    return;
-  }
-  pool.For(bytes, kPiece,
-           [&](int64_t begin, int64_t end) { CopyPastCaches(target + begin, source + begin, end - begin); });
+  const bool past = bytes >= kPastCaches;
+  pool.For(bytes, past ? kPiece : kShare, [&](int64_t begin, int64_t end) {
+    if (past) return CopyPastCaches(target + begin, source + begin, end - begin);
+    std::memcpy(target + begin, source + begin, static_cast<size_t>(end - begin));
+  });
 }
 
 }  // namespace ferrule

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fused import Graph, Linked, case, check, evaluate, monoid, sample
+from fused import Graph, Linked, body, case, check, evaluate, monoid, sample
 
 from ferrule.codegen import row_folds
 from ferrule.codegen.kernel import emit_kernel
 from ferrule.ir import Block, Tensor
-from ferrule.ir.types import f32
+from ferrule.ir.types import f32, i32
 from ferrule.passes.expand import expand
 from ferrule.passes.fuse import fuse
 from ferrule.targets.cpu import host
@@ -177,7 +177,18 @@ def test_stages(shape: tuple[int, ...], dims: tuple[int, ...], expected: list[tu
 def test_not_in_stages() -> None:
     """A start that is no identity would enter many times; argmax has two operands; sums of bf16 are rounded once."""
     shape = (4096, ROW)
+
+    def argmax(g: Graph, x: Any) -> Any:
+        def largest(g: Graph, a: Any, i: Any, b: Any, k: Any) -> Any:
+            first = g("compare", a, b, comparison_direction="GE")
+            return g("select", first, a, b), g("select", first, i, k)
+
+        number = g("iota", result=Tensor(x.shape, i32), iota_dimension=0)
+        starts, region = (g.const(-np.inf, "f32"), g.const(0, "i32")), body(["f32", "i32"] * 2, largest)
+        return g("reduce", x, number, *starts, dimensions=(0,), regions=[region])
+
     for build, dtype in (
+        (argmax, "f32"),
         (lambda g, x: reduce(g, x, "add", 1.0), "f32"),
         (lambda g, x: reduce(g, x, "subtract"), "f32"),
         (reduce, "bf16"),

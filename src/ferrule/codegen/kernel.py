@@ -8,7 +8,8 @@ scan      a cumulative sum, product, maximum or minimum runs along its dimension
 radix     on devices, a pass of a radix sort (radix.py)
 
 Reductions need no schedule of their own: a `reduce` is an element expression with a loop in it (ops/reduction.py); the
-loop schedule only decides whether vector lanes run over the outputs or along the reduced dimension.
+loop schedule only decides whether vector lanes run over the outputs or along the reduced dimension, and goes row by row
+over large matrices whose rows are reduced (row_folds.py).
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ LARGE = 4 << 20
 MOST, EACH, FEWEST = 256, 128, 32
 # Shorter rows fit into registers as a whole. (With rows of 1 KB, which share pages, this order is the slowest of all.)
 REGISTERS = 16
-# So many rows at once.
+# So many rows at once, or the next number that divides the rows.
 TOGETHER = 8
 # Where there are too few matrices for the threads, rows are cut into pieces of no fewer bytes.
 PIECE = 4096
@@ -111,7 +111,6 @@ def emit(family: Family, block: Block, outputs: Sequence[V], begin: V, end: V) -
 
     def begin_with(em: Emitter, place: Index) -> None:
         for fold, pointer in folds:
-            fold.em = em
             em.store(pointer, fold.dtypes[0], place, fold.inits(em)[0])
 
     def combine(matrix: Index, row: Index, count: int, em: Emitter, column: Index) -> None:
@@ -120,7 +119,6 @@ def emit(family: Family, block: Block, outputs: Sequence[V], begin: V, end: V) -
         offset = em.ix.flatten((matrix, column), (lead, columns))
         found = []
         for fold, pointer in folds:
-            fold.em = em
             terms = [fold.inputs(em, index, [em.ix.add(row, k)]) for k in range(count)]
             while len(terms) > 1:  # in pairs, which loses fewer digits than in turn
                 pairs = zip_longest(terms[::2], terms[1::2])

@@ -73,7 +73,7 @@ def _selected(block: Block) -> Iterator[Op]:
         readers = users.get(op.result, [])
         if readers and all(indexes(u, op) for u in readers):
             yield op
-        elif op.name == "concatenate" and _crossed(op.result, users):
+        elif op.name == "concatenate" and _in_short_runs(op.result, users):
             continue
         elif _passed_on(op.result, users, escaping) and sum(_cost(v, users) for v in op.operands) <= SELECTED:
             yield op
@@ -93,10 +93,10 @@ def _passed_on(value: Value, users: dict[Value, list[Op]], escaping: set[Value])
     return value in users
 
 
-def _crossed(value: Value, users: dict[Value, list[Op]]) -> bool:
+def _in_short_runs(value: Value, users: dict[Value, list[Op]]) -> bool:
     """Is it read across memory, in runs of less than a line? A choice of a part for each of them costs more."""
     for reader in users.get(value, ()):
-        if reader.name in ("reverse", "reshape") and _crossed(reader.result, users):
+        if reader.name in ("reverse", "reshape") and _in_short_runs(reader.result, users):
             return True
         if reader.name == "transpose":
             order = reader.attrs["permutation"]
@@ -249,11 +249,12 @@ def _split_reduction(out: Block, op: Op, operands: list[Value], machine: Machine
         stage = next((s for s in range(min(2 * wanted, size), 3, -1) if size % s == 0), 0)
         if stage >= 4:
             flat = out.add("reshape", [inputs[0]], Tensor((size,), inputs[0].dtype), {}, (), op.loc).result
-            return _in_stages(out, op, [flat, *inits], 0, size // stage, dims=(0,))
-    for dim in sorted(op.attrs["dimensions"]):
+            return _in_stages(out, op, [flat, *inits], (0,), 0, size // stage)
+    dims = tuple(op.attrs["dimensions"])
+    for dim in sorted(dims):
         stage = next((s for s in range(min(2 * wanted, shape[dim]), 3, -1) if shape[dim] % s == 0), 0)
         if stage >= 4:
-            return _in_stages(out, op, operands, dim, shape[dim] // stage)
+            return _in_stages(out, op, operands, dims, dim, shape[dim] // stage)
     return None
 
 
@@ -304,22 +305,22 @@ def _split_rows(out: Block, op: Op, operands: list[Value], machine: Machine | No
     if not found:
         return None
     _, dim, part = min(found)
-    return _in_stages(out, op, operands, dim, part, [d for d in dims if d < dim])
+    return _in_stages(out, op, operands, dims, dim, part, [d for d in dims if d < dim])
 
 
 def _in_stages(
     out: Block,
     op: Op,
     operands: list[Value],
+    dims: Sequence[int],
     dim: int,
     part: int,
     later: Sequence[int] = (),
-    dims: Sequence[int] | None = None,
 ) -> Sequence[Value]:
-    """A reduction (over `dims`) first within parts of that size of a dimension, then over these and over `later`."""
+    """The reduction over `dims`: within parts of that size of `dim`, then over the parts and the dimensions `later`."""
     count = len(operands) // 2
     inputs, inits = operands[:count], operands[count:]
-    shape, dims = inputs[0].shape, op.attrs["dimensions"] if dims is None else dims
+    shape = inputs[0].shape
     wide = (*shape[:dim], shape[dim] // part, part, *shape[dim + 1 :])
     views = [out.add("reshape", [v], Tensor(wide, v.dtype), {}, (), op.loc).result for v in inputs]
     shifted = [d + (d > dim) for d in dims if d != dim and d not in later]

@@ -26,21 +26,17 @@ def stacked(block: Block) -> Block:
         return block
     found = False
     uses = block.uses()
-    kept = {v for b in _blocks(block) for v in b.results}
+    results = set(block.results)  # those of nested blocks are among the uses
 
     def rule(out: Block, op: Op, operands: Sequence[Value]) -> Sequence[Value] | None:
         nonlocal found
-        if op.name != "reduce" or not _is_of_stack(op, lambda v: len(uses.get(v, ())) == 1 and v not in kept):
+        if op.name != "reduce" or not _is_of_stack(op, lambda v: len(uses.get(v, ())) == 1 and v not in results):
             return None
         found = True
         return _combined(out, op, operands)
 
     new = rewrite(block, rule, ours=True)
     return simplify(new, ours=True) if found else new
-
-
-def _blocks(block: Block) -> list[Block]:
-    return [block, *(inner for op in block.ops for region in op.regions for inner in _blocks(region))]
 
 
 def _is_of_stack(op: Op, once: Callable[[Value], bool]) -> bool:
