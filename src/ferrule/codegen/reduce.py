@@ -280,7 +280,8 @@ class Fold:
         )
         bits = max(bits, 8)
         width = machine.vector_bytes * 8 // bits
-        width *= max(1, UNROLL // self.count) if inner >= width * UNROLL * 2 else 1
+        if inner >= width * UNROLL * 2 and not wide_flags.packed(self.body, machine):
+            width *= max(1, UNROLL // self.count)
         while width > inner:
             width //= 2
         return width

@@ -2,7 +2,8 @@
 
 Processors foresee the next line of memory, not the next row's: a loop over all rows with a few columns in registers
 waits for memory at each of its steps. Here some rows are gone over together, from their first element to the last, and
-what they come to is combined with the results, which lie in a near cache meanwhile.
+what they come to is combined with the results, which lie in a near cache meanwhile. Rows that share pages, in each
+of which processors foresee one place only, are gone over one after another, as memory lies.
 """
 
 from __future__ import annotations
@@ -32,10 +33,12 @@ LARGE = 4 << 20
 # The rows that are added up in turn, one result after the other: more lose digits. Longer sums are of sums of EACH rows
 # or so (passes/expand.py), fewer than FEWEST of which leave too much for the second stage.
 MOST, EACH, FEWEST = 256, 128, 32
-# Shorter rows fit into registers as a whole. (With rows of 1 KB, which share pages, this order is the slowest of all.)
+# Shorter rows fit into registers as a whole.
 REGISTERS = 16
 # So many rows at once, or the next number that divides the rows.
 TOGETHER = 8
+# Rows of up to so many bytes are gone over one after another, in runs of so many, which lose fewer digits.
+SHORT, RUN = 2048, 16
 # Where there are too few matrices for the threads, rows are cut into pieces of no fewer bytes.
 PIECE = 4096
 _IN_ORDER = ("constant", "iota", "broadcast_in_dim", "reshape", "slice", "dynamic_slice")
@@ -104,29 +107,40 @@ def emit(family: Family, block: Block, outputs: Sequence[V], begin: V, end: V) -
     kinds = [tensor(v).dtype for v in (*block.args, *(r for op in block.ops for r in op.results)) if v.shape]
     width = max(family.machine.vector_bytes, 64) * 8 // max(8, *(bits_of(compute_type(d)) for d in kinds))
     line = columns * one.op.result.dtype.itemsize
-    together = next((n for n in range(TOGETHER, 2 * TOGETHER) if rows % n == 0), TOGETHER)
+    short = line <= SHORT
+    together = 1 if short else next((n for n in range(TOGETHER, 2 * TOGETHER) if rows % n == 0), TOGETHER)
+    run = RUN if short else together
     pieces = max(1, min(-(-4 * family.machine.threads // lead), line // PIECE))
     piece = -(-columns // (pieces * width)) * width
     pieces = -(-columns // piece)
+    # What a run comes to so far.
+    partial_rows = [b.emit("ptr", f"alloca [{columns * fold.dtypes[0].itemsize} x i8], align 64") for fold, _ in folds]
 
     def begin_with(em: Emitter, place: Index) -> None:
         for fold, pointer in folds:
             em.store(pointer, fold.dtypes[0], place, fold.inits(em)[0])
 
-    def combine(matrix: Index, row: Index, count: int, em: Emitter, column: Index) -> None:
-        """Combines so many rows of some columns with the results."""
+    def combine(matrix: Index, row: Index, count: int, ends: tuple[bool, bool], em: Emitter, column: Index) -> None:
+        """Combines so many rows of some columns with their run's; with the results where the run ends."""
         index = (*em.ix.split(matrix, shape[:first]), *em.ix.split(column, shape[last:]))
         offset = em.ix.flatten((matrix, column), (lead, columns))
+        begins, finishes = ends
         found = []
-        for fold, pointer in folds:
+        for (fold, pointer), partial_row in zip(folds, partial_rows, strict=True):
+            dtype = fold.dtypes[0]
             terms = [fold.inputs(em, index, [em.ix.add(row, k)]) for k in range(count)]
             while len(terms) > 1:  # in pairs, which loses fewer digits than in turn
                 pairs = zip_longest(terms[::2], terms[1::2])
                 terms = [x if y is None else list(fold.combine(em, x, y)) for x, y in pairs]
-            before = em.load_at(pointer, fold.dtypes[0], offset)
-            found.append((pointer, fold.dtypes[0], *fold.combine(em, [before], terms[0])))
-        for pointer, dtype, lanes in found:
-            em.store(pointer, dtype, offset, lanes)
+            (total,) = terms
+            if not begins:
+                total = list(fold.combine(em, [em.load_at(partial_row, dtype, column)], total))
+            if finishes:
+                total = list(fold.combine(em, [em.load_at(pointer, dtype, offset)], total))
+            place = (pointer, dtype, offset) if finishes else (partial_row, dtype, column)
+            found.append((*place, total[0]))
+        for pointer, dtype, place, lanes in found:
+            em.store(pointer, dtype, place, lanes)
 
     def iteration(i: V, _: list[V]) -> list[V]:
         em = family.at(1)
@@ -140,14 +154,36 @@ def emit(family: Family, block: Block, outputs: Sequence[V], begin: V, end: V) -
 
             over(lambda em, column: begin_with(em, em.ix.flatten((matrix, column), (lead, columns))))
 
-            def more(row: V, _: list[V]) -> list[V]:
-                over(partial(combine, matrix, Index(row, 0, 0, rows - together + 1), together))
+            def add(row: Index, count: int, begins: bool = True, finishes: bool = True) -> None:
+                over(partial(combine, matrix, row, count, (begins, finishes)))
+
+            def one_run(row: V, _: list[V]) -> list[V]:
+                here = Index(row, 0, 0, rows - run + 1)
+                if not short:
+                    add(here, together)
+                    return []
+
+                def inner(k: V, _: list[V]) -> list[V]:
+                    with em.scope():
+                        add(em.ix.add(here, Index(k, 0, 1, run - 1)), 1, begins=False, finishes=False)
+                    return []
+
+                with em.scope():
+                    add(here, 1, finishes=False)
+                    b.loop(i64(1), i64(run - 1), 1, [], inner, "run")
+                    add(em.ix.add(here, run - 1), 1, begins=False)
                 return []
 
-            rest = rows % together
-            b.loop(i64(0), i64(rows - rest), together, [], more, "rows")
-            if rest:
-                over(partial(combine, matrix, em.ix.number(rows - rest), rest))
+            def alone(row: V, _: list[V]) -> list[V]:
+                add(Index(row, 0, 0, rows), 1)
+                return []
+
+            rest = rows % run
+            b.loop(i64(0), i64(rows - rest), run, [], one_run, "rows")
+            if rest and short:
+                b.loop(i64(rows - rest), i64(rows), 1, [], alone, "rest")
+            elif rest:
+                add(em.ix.number(rows - rest), rest)
         return []
 
     b.loop(begin, end, 1, [], iteration, "grid")

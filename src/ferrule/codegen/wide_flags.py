@@ -1,7 +1,7 @@
-"""Flags that a loop carries: masks as wide as what they come from.
+"""Flags in loops without mask registers: masks as wide as what they come from.
 
-Without mask registers a vector of flags has no home of its own. From one step to the next LLVM packs it into bytes,
-lane by lane; as numbers of the compared values' width, all ones or zero, it stays as the comparison leaves it.
+A vector of flags has no home of its own there. From one step to the next LLVM packs it into bytes, lane by lane; as
+numbers of the compared values' width, all ones or zero, it stays as the comparison leaves it.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ from collections.abc import Callable, Sequence
 from ferrule.codegen.emitter import Emitter, Family, Lanes
 from ferrule.codegen.lanes import bits_of
 from ferrule.codegen.scalar import compute_type
-from ferrule.ir import Op, Value, tensor
+from ferrule.ir import Block, Op, Value, tensor
 from ferrule.ir.types import DType, i8, i16, i32, i64
 from ferrule.ops.bodies import monoid
+from ferrule.targets.machine import Machine
 
 _WIDE = {8: i8, 16: i16, 32: i32, 64: i64}
 _BITWISE = frozenset({"and", "or", "xor"})
@@ -27,6 +28,17 @@ def carried(op: Op, family: Family) -> DType | None:
     if op.results[0].dtype.kind != "bool" or monoid(op.regions[0]) not in _BITWISE:
         return None
     return _WIDE.get(widest(op.operands[0], family))
+
+
+def packed(body: Block, machine: Machine) -> bool:
+    """Does LLVM pack flags of this body into bytes only where vectors are longer than registers?
+
+    It keeps what one logical operation makes of comparisons as wide as these, not what several make.
+    """
+    if machine.grouped or machine.vector_bytes >= 64 or len({bits_of(compute_type(a.dtype)) for a in body.args}) > 1:
+        return False
+    logical = {op for op in body.ops if op.name in _BITWISE and op.result.dtype.kind == "bool"}
+    return any(v.op in logical for op in logical for v in op.operands)
 
 
 def widest(value: Value, family: Family) -> int:
