@@ -109,7 +109,7 @@ def compile_module(module: Module, settings: CompileOptions, trace: Trace, machi
     graph = trace.stage("simplify", lambda: stacked(scatter_sums(simplify(main.body, ours=True))))
     graph = trace.stage("loop_products", lambda: loop_products(graph))
     if not machine.grouped:
-        graph = trace.stage("channels_last", lambda: channels_last(graph))
+        graph = trace.stage("channels_last", lambda: channels_last(graph, machine))
     graph = trace.stage("match", lambda: match_all(graph, machine))
     if machine.grouped:
         graph = trace.stage("epilogue", lambda: simplify(attach_epilogues(graph), ours=True))

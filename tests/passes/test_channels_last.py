@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ import jax
 from ferrule.ir.verifier import verify
 from ferrule.passes.channels_last import channels_last
 from ferrule.passes.simplify import simplify
+from ferrule.targets.cpu import host
 from ferrule.targets.reference import evaluate_block
 from jax import lax
 
@@ -154,7 +157,7 @@ def test_channels_last(function, transposes):
     x, w, b = normal(2, 12, 7, 6), normal(12, 12, 3, 3) * 0.2, normal(12)
     before = simplify(graph(function, x, w, b))
     wanted = evaluate_block(before, [x, w, b])
-    after = channels_last(before)
+    after = channels_last(before, host())
     verify(after, "channels_last")
     moved = [op for op in after.walk() if op.name == "transpose" and np.prod(op.result.shape) >= 2 * 12 * 12]
     images = [op for op in moved if op.operands[0].shape[0] == 2 or op.result.shape[0] == 2]
@@ -183,6 +186,18 @@ def test_special_values_stay_where_they_are():
     before = simplify(graph(function, x, w, b))
     with np.errstate(invalid="ignore"):
         (wanted,) = evaluate_block(before, [x, w, b])
-        (got,) = evaluate_block(channels_last(before), [x, w, b])
+        (got,) = evaluate_block(channels_last(before, host()), [x, w, b])
     assert np.isnan(wanted).any() and np.isinf(wanted).any()
     np.testing.assert_allclose(got, wanted, 1e-4, 1e-4)
+
+
+@pytest.mark.parametrize(("taps", "features", "turned"), [(1, 4, "256"), (3, 4, ""), (3, 16, "256"), (3, 2, "")])
+def test_in_groups(taps, features, turned):
+    """Without AVX-512 oneDNN is faster with channels last, but for small groups; with AVX-512 with channels first."""
+    x, w = normal(2, 3 * features, 7, 6), normal(3 * features, features, taps, taps)
+    for bits in 256, 512:
+        before = simplify(graph(lambda x, w: conv(x, w, feature_group_count=3), x, w))
+        (expected,) = evaluate_block(before, [x, w])
+        after = channels_last(before, replace(host(), vector_bytes=bits // 8))
+        assert any(op.name == "transpose" for op in after.walk()) == (str(bits) == turned)
+        np.testing.assert_allclose(evaluate_block(after, [x, w])[0], expected, 1e-4, 1e-4)

@@ -21,6 +21,7 @@ from ferrule.ops import OPS
 from ferrule.passes.axes import after, fresh, split
 from ferrule.passes.pointwise import is_product_of_images
 from ferrule.passes.simplify import simplify, splat
+from ferrule.targets.machine import Machine
 
 Order = tuple[int, ...]  # of a value's dimensions, in another form of it
 Wishes = tuple[Order | None, Order | None, Order | None]
@@ -29,18 +30,20 @@ Forms = dict[Value, tuple[Value, Order, Block]]
 # Convolutions with fewer output features have their own loops for channels first (native/conv_lines.cc), and for
 # channels last, too (native/conv_few.cc), which do better where lines are short or input features are many.
 FEWEST, LONG, LONG_FOR_EACH, DEEP = 9, 128, 4, 8
+# Groups of fewer features: two vectors of AVX2.
+SMALL = 16
 
 
-def channels_last(block: Block) -> Block:
+def channels_last(block: Block, machine: Machine) -> Block:
     """Returns the block, which it uses up, with convolutions turned around, and what is made of their results as far
     as it can be. It is simplified then."""
-    found = [op for op in block.walk() if op.name == "convolution" and _wishes(op, set())]
+    found = [op for op in block.walk() if op.name == "convolution" and _wishes(op, set(), machine)]
     if not found or (len(found) == 1 and is_product_of_images(found[0])):
         return block
     forms: Forms = {}
 
     def rule(out: Block, op: Op, operands: list[Value]) -> Sequence[Value] | None:
-        turned = _Turned(out, op, operands, forms)
+        turned = _Turned(out, op, operands, forms, machine)
         if op.name == "convolution":
             return turned.convolution()
         if len(op.results) != 1 or (order := turned.order()) is None:
@@ -76,7 +79,7 @@ def _last(value: Value, channel: int) -> Order:
     return (*(d for d in range(len(value.shape)) if d != channel), channel)
 
 
-def _wishes(op: Op, moved: set[Value]) -> Wishes | None:
+def _wishes(op: Op, moved: set[Value], machine: Machine) -> Wishes | None:
     """The orders of a convolution's operands and result (None: as it is); None when all stay as they are.
 
     Operands in `moved` are there in another form already.
@@ -104,8 +107,12 @@ def _wishes(op: Op, moved: set[Value]) -> Wishes | None:
         if depthwise:
             few = groups < FEWEST
         elif groups > 1:
-            # Here oneDNN's kernels for channels first are the faster ones.
-            few = taps == 1 or image.shape[channels[0]] == result.shape[channels[1]]
+            # Here oneDNN's kernels for channels first are the faster ones; without AVX-512 where groups are small.
+            small = kernel.shape[dims.kernel_input_feature_dimension] < SMALL
+            if machine.vector_bytes >= 64:
+                few = taps == 1 or image.shape[channels[0]] == result.shape[channels[1]]
+            else:
+                few = taps > 1 and small and image.shape[channels[0]] == result.shape[channels[1]]
         else:
             few = _goes_along_lines(op, dims)
         wishes = _last(image, channels[0]), None, _last(result, channels[1])
@@ -117,8 +124,8 @@ def _wishes(op: Op, moved: set[Value]) -> Wishes | None:
 class _Turned:
     """One op, to be written with other orders of dimensions."""
 
-    def __init__(self, out: Block, op: Op, operands: list[Value], forms: Forms) -> None:
-        self.out, self.op, self.operands, self.forms = out, op, operands, forms
+    def __init__(self, out: Block, op: Op, operands: list[Value], forms: Forms, machine: Machine) -> None:
+        self.out, self.op, self.operands, self.forms, self.machine = out, op, operands, forms, machine
 
     def known(self, value: Value) -> tuple[Value, Order] | None:
         form = self.forms.get(value)
@@ -184,7 +191,7 @@ class _Turned:
 
     def convolution(self) -> list[Value] | None:
         probe = Op("convolution", self.operands, [self.op.result.type], self.op.attrs)
-        wishes = _wishes(probe, {v for v in self.operands if self.known(v)})
+        wishes = _wishes(probe, {v for v in self.operands if self.known(v)}, self.machine)
         if wishes is None:
             return None
         image, kernel, result = wishes
