@@ -21,6 +21,40 @@ LOG_SERIES = (
     *(0.3999999999977944, 0.2857142867249346, 0.22222204962608735, 0.18183262128111743, 0.15321191390621147),
     0.14729244728715118,
 )
+_THIRDS, _THIRDS_LOW = 2 / 3, 3.700743415417188e-17
+
+
+def log_sum(k: Num, f: Num, series: tuple[float, ...], exact: bool = False) -> tuple[Num, Num]:
+    """k ln 2 + log(1 + f), √½ ≤ 1 + f < √2, as a sum of two parts, the second far below the first.
+
+    `exact`: what the term in s⁵ loses counts as well, and the parts do not overlap.
+    """
+    # log(1 + f) = 2s + ⅔ s³ + …, the first two terms in two parts; the low one of s is from the division's remainder.
+    d = f + 2.0
+    inverse = 1.0 / d
+    s = f * inverse
+    rest = ((-s).fma(d, f) - s * (f - (d - 2.0))) * inverse
+    z = s * s
+    z_low = s.fma(s, -z)
+    third = z * _THIRDS
+    cube = s * third
+    low = s.fma(third, -cube) + s * (z.fma(_THIRDS, -third) + z.fma(_THIRDS_LOW, z_low * _THIRDS))
+    if exact:
+        p = z.poly(series)
+        fourth = z * z
+        fifth = fourth * p
+        lost = fourth.fma(p, -fifth) + z.fma(z, -fourth).fma(p, (z + z) * z_low * p)
+        low = (rest + rest).fma(z.fma(z, z) + 1.0, s.fma(fifth, s.fma(lost, low)))
+    else:
+        low = (rest + rest).fma(z + 1.0, (s * z * z).fma(z.poly(series), low))
+    high = k.fma(LN2_HIGH, s + s)
+    low = k.fma(LN2_LOW, (k.fma(LN2_HIGH, -high) + (s + s)) + low)
+    sum = high + cube
+    low = (high - sum) + cube + low
+    if not exact:
+        return sum, low
+    total = sum + low
+    return total, (sum - total) + low
 
 
 def exp_parts(x: Num) -> tuple[Num, Num]:
@@ -30,14 +64,30 @@ def exp_parts(x: Num) -> tuple[Num, Num]:
     return (r * r).fma(r.poly(_EXP), r), whole
 
 
-def exp_terms(x: Num, less: Num) -> tuple[Num, Num, Num]:
-    """(r, s, n) with e^(x - less) = (1 + r + s) 2ⁿ, s far below r; n as an i64, |x| up to 800."""
+def _reduced(x: Num, less: Num) -> tuple[Num, Num, Num]:
+    """(r, lost, n) with x - less = n ln 2 + r + lost; n as an i64, |x| up to 800."""
     n, whole = nearest(x * wide.LOG2_E)
     first = n.fma(-LN2_HIGH, x)
     most = n.fma(-LN2_LOW, first)
     r = most - less
-    lost = n.fma(-LN2_LOW, first - most) + ((most - r) - less)
-    return r, (r * r).fma(r.poly(_EXP), lost), whole
+    return r, n.fma(-LN2_LOW, first - most) + ((most - r) - less), whole
+
+
+def exp_terms(x: Num, less: Num) -> tuple[Num, Num, Num]:
+    """(r, s, n) with e^(x - less) = (1 + r + s) 2ⁿ, s far below r; n as an i64, |x| up to 800."""
+    r, lost, n = _reduced(x, less)
+    return r, (r * r).fma(r.poly(_EXP), lost), n
+
+
+def exp_exact(x: Num, less: Num) -> tuple[Num, Num]:
+    """(a, n) with e^(x - less) = a 2ⁿ to little more than half an ulp of a; n as an i64, |x| up to 800."""
+    r, lost, n = _reduced(x, less)
+    square = r * r
+    half, half_low = square * 0.5, r.fma(r, -square) * 0.5
+    low = (r * square).fma(r.poly(_EXP[1:]), square.fma(_EXP[0] - 0.5, half_low + lost))
+    first = r + 1.0
+    second = first + half
+    return second + (((1.0 - first) + r) + ((first - second) + half) + low), n
 
 
 def exp_sum(x: Num) -> tuple[Num, Num, Num]:

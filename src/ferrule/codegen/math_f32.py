@@ -11,7 +11,7 @@ from collections.abc import Callable
 from ferrule.codegen import math_wide as wide
 from ferrule.codegen.lanes import Num
 from ferrule.codegen.libm import call_libm
-from ferrule.codegen.math_parts import any_above, branch
+from ferrule.codegen.math_parts import any_above, branch, signed_power
 from ferrule.codegen.math_special import bessel_i1e, digamma, lgamma
 from ferrule.codegen.math_wide import any_lane, limit, power_of_two
 
@@ -273,20 +273,7 @@ def power(x: Num, y: Num) -> Num:
     result = wide.exp2(limit(y.f64() * wide.log2(abs(x)), -160.0, 140.0)).f32()
     # Unsigned, the bits of a NaN and of negative numbers are above infinity's; the result so far is never negative.
     odd = any_above(x.raw().intrinsic("umax", result.raw()), 0x7F800000)
-    return branch(x.b, odd, lambda: [_odd_power(x, y, result)], lambda: [result])[0]
-
-
-def _odd_power(x: Num, y: Num, result: Num) -> Num:
-    """xʸ where x may be negative or something NaN; `result` is |x|ʸ."""
-    exponent_is_whole = y.rint().eq(y)
-    half = y * 0.5
-    odd = exponent_is_whole & half.rint().ne(half)
-    negative = x.raw() < 0
-    result = (negative & odd).where(-result, result)
-    finite = abs(x) < float("inf")
-    result = ((x < 0.0) & finite & ~exponent_is_whole & ~y.is_nan()).where(float("nan"), result)
-    one = x.eq(1.0) | y.eq(0.0) | (x.eq(-1.0) & abs(y).eq(float("inf")))
-    return one.where(1.0, result)
+    return branch(x.b, odd, lambda: [signed_power(x, y, result)], lambda: [result])[0]
 
 
 def remainder(x: Num, y: Num) -> Num:

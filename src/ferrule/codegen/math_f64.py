@@ -12,12 +12,12 @@ from ferrule.codegen.lanes import Num
 from ferrule.codegen.libm import call_libm
 from ferrule.codegen.math_angles import atan, atan2
 from ferrule.codegen.math_erf import erf, erf_inv, erfc
-from ferrule.codegen.math_exp import LOG_SERIES, exp_near, exp_parts, exp_sum, scaled
+from ferrule.codegen.math_exp import LOG_SERIES, exp_near, exp_parts, exp_sum, log_sum, scaled
 from ferrule.codegen.math_parts import branch
+from ferrule.codegen.math_power import cbrt, power
 from ferrule.codegen.math_special import digamma
-from ferrule.codegen.math_wide import LN2_HIGH, LN2_LOW, any_lane, limit, nearest, power_of_two
+from ferrule.codegen.math_wide import any_lane, limit, nearest, power_of_two
 
-_THIRDS, _THIRDS_LOW = 2 / 3, 3.700743415417188e-17
 # (sin(r) - r + r³/6)/r⁵ and (cos(r) - 1 + r²/2 - r⁴/24)/r⁶ as polynomials of r², |r| ≤ π/4
 _SIXTH, _SIXTH_LOW = -1 / 6, -9.25185853854297e-18
 _SIN = (
@@ -57,20 +57,8 @@ def expm1(x: Num) -> Num:
 
 def _log_of(k: Num, f: Num) -> Num:
     """k ln 2 + log(1 + f), √½ ≤ 1 + f < √2."""
-    # log(1 + f) = 2s + ⅔ s³ + …, the first two terms in two parts; the low one of s is from the division's remainder.
-    d = f + 2.0
-    inverse = 1.0 / d
-    s = f * inverse
-    rest = ((-s).fma(d, f) - s * (f - (d - 2.0))) * inverse
-    z = s * s
-    third = z * _THIRDS
-    cube = s * third
-    low = s.fma(third, -cube) + s * (z.fma(_THIRDS, -third) + z.fma(_THIRDS_LOW, s.fma(s, -z) * _THIRDS))
-    low = (rest + rest).fma(z + 1.0, (s * z * z).fma(z.poly(LOG_SERIES), low))
-    high = k.fma(LN2_HIGH, s + s)
-    low = k.fma(LN2_LOW, (k.fma(LN2_HIGH, -high) + (s + s)) + low)
-    sum = high + cube
-    return sum + ((high - sum) + cube + low)
+    high, low = log_sum(k, f, LOG_SERIES)
+    return high + low
 
 
 def log(x: Num) -> Num:
@@ -261,7 +249,7 @@ FORMULAS: dict[str, Callable[..., Num]] = {
     "exponential_minus_one": expm1,
     "log": log,
     "log_plus_one": log1p,
-    **{f.__name__: f for f in (sinh, cosh, asinh, acosh, atanh, atan, atan2, erf, erfc, erf_inv)},
+    **{f.__name__: f for f in (sinh, cosh, asinh, acosh, atanh, atan, atan2, erf, erfc, erf_inv, power, cbrt)},
     "logistic": logistic,
     "tanh": tanh,
     "sine": sin,

@@ -45,3 +45,16 @@ def all_parts(x: Num) -> tuple[Num, Num]:
     tiny = x < _SMALLEST_NORMAL
     k, m = normal_parts(tiny.where(x * 8388608.0, x).raw())
     return log_specials(x, k - tiny.where(23.0, 0.0, k)), m
+
+
+def signed_power(x: Num, y: Num, result: Num) -> Num:
+    """xʸ where x may be negative or something NaN; `result` is |x|ʸ."""
+    exponent_is_whole = y.rint().eq(y)
+    half = y * 0.5
+    odd = exponent_is_whole & half.rint().ne(half)
+    negative = x.raw() < 0
+    result = (negative & odd).where(-result, result)
+    finite = abs(x) < float("inf")
+    result = ((x < 0.0) & finite & ~exponent_is_whole & ~y.is_nan()).where(float("nan"), result)
+    one = x.eq(1.0) | y.eq(0.0) | (x.eq(-1.0) & abs(y).eq(float("inf")))
+    return one.where(1.0, result)
