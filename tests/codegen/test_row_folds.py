@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from fused import Graph, Linked, body, case, check, evaluate, monoid, sample
 from ferrule.codegen import row_folds
 from ferrule.codegen.kernel import emit_kernel
 from ferrule.ir import Block, Tensor
-from ferrule.ir.types import f32, i32
+from ferrule.ir.types import DTYPES, f32, i32
 from ferrule.passes.expand import expand
 from ferrule.passes.fuse import fuse
 from ferrule.targets.cpu import host
@@ -109,6 +110,80 @@ def test_what_is_fused() -> None:
     )
 
 
+def argmax(g: Graph, x: Any, dim: int = 1) -> Any:
+    """As JAX writes it: of several NaN, and of equals, the first."""
+
+    def larger(g: Graph, a: Any, i: Any, b: Any, k: Any) -> Any:
+        nan = g("compare", a, a, comparison_direction="NE")
+        first = g("or", g("compare", a, b, comparison_direction="GT"), nan)
+        equal = g("compare", a, b, comparison_direction="EQ")
+        lower = g("and", equal, g("compare", i, k, comparison_direction="LT"))
+        return g("select", first, a, b), g("select", g("or", first, lower), i, k)
+
+    dtype = x.dtype.name
+    number = g("iota", result=Tensor(x.shape, i32), iota_dimension=dim)
+    starts, region = (g.const(-np.inf, dtype), g.const(0, "i32")), body([dtype, "i32"] * 2, larger)
+    return g("reduce", x, number, *starts, dimensions=(dim,), regions=[region])
+
+
+@pytest.mark.parametrize("machine", [host(), replace(host(), vector_bytes=32), SHORT], ids=["host", "32", "16 bytes"])
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+def test_argmax(machine: Any, dtype: str) -> None:
+    random, row = np.random.default_rng(5), ROW * 4 // DTYPES[dtype].itemsize
+    for rows, columns in ((8, row + 3), (21, row + 3), (47, 4 * row), (row_folds.MOST + 9, 8 * row)):
+        x = random.integers(-4, 5, (2, rows, columns)).astype(np.float32)
+        x[random.random(x.shape) < 0.02] = np.nan
+        x[:, :, 7], x[:, :, 8] = -np.inf, np.nan
+        values = x.astype(DTYPES[dtype].numpy)
+        sure([case(f"{rows} rows", [(x.shape, dtype)], argmax, args=[values])], replace(machine, threads=2))
+
+
+def test_what_is_made_of_them() -> None:
+    """Element by element, in the same memory; what is read besides is smaller."""
+    shape, kept = (3, 21, ROW), (3, ROW)
+
+    def mean(g: Graph, x: Any) -> Any:
+        return g("multiply", reduce(g, x), g.const(1 / 21, "f32", kept))
+
+    def moments(g: Graph, x: Any) -> Any:
+        share = g.const(1 / 21, "f32", kept)
+        first, second = g("multiply", reduce(g, x), share), g("multiply", reduce(g, g("multiply", x, x)), share)
+        return g("sqrt", g("abs", g("subtract", second, g("multiply", first, first)))), first
+
+    def with_total(g: Graph, x: Any) -> Any:
+        total = reduce(g, x)
+        return g("tanh", total), total
+
+    def shifted(g: Graph, x: Any, column: Any) -> Any:
+        total = reduce(g, x)
+        return g("add", total, spread(g, column, total, 1))
+
+    cases = [
+        case("mean", [(shape, "f32")], mean, tolerance=1e-5),
+        case("long rows", [((2, 9, 4 * ROW), "f32")], lambda g, x: g("negate", reduce(g, x)), tolerance=1e-5),
+        case("moments", [(shape, "f32")], moments, tolerance=1e-5),
+        case("with the total", [(shape, "f32")], with_total, tolerance=1e-5),
+        case("shifted", [(shape, "f32"), ((ROW,), "f32")], shifted, tolerance=1e-5),
+    ]
+    sure(cases)
+    sure(cases, SHORT)
+
+
+def test_no_memory_for_what_is_carried() -> None:
+    """A result of another type holds no sum; one in an argument's memory must not, while the argument is still read."""
+    shape = (3, 24, ROW)
+    types = [(shape, "f32"), ((3, ROW), "f32")]
+    cases = [
+        case("flags", [(shape, "f32")], lambda g, x: g("compare", *[reduce(g, x)] * 2, comparison_direction="EQ")),
+        case("added", types, lambda g, x, y: g("add", reduce(g, x), y), tolerance=1e-5),
+        case("index alone", [(shape, "f32")], lambda g, x: argmax(g, x)[1]),
+        case("spread again", [(shape, "f32")], lambda g, x: spread(g, reduce(g, x), x, 0, 2), tolerance=1e-5),
+    ]
+    for one in cases:
+        assert not row_folds.planned(one.block, host()), one.name
+    check(cases)
+
+
 def test_pieces_of_rows() -> None:
     """One matrix of long rows is cut between threads, and each piece is done right alone."""
     machine = replace(host(), threads=8)
@@ -178,17 +253,8 @@ def test_not_in_stages() -> None:
     """A start that is no identity would enter many times; argmax has two operands; sums of bf16 are rounded once."""
     shape = (4096, ROW)
 
-    def argmax(g: Graph, x: Any) -> Any:
-        def largest(g: Graph, a: Any, i: Any, b: Any, k: Any) -> Any:
-            first = g("compare", a, b, comparison_direction="GE")
-            return g("select", first, a, b), g("select", first, i, k)
-
-        number = g("iota", result=Tensor(x.shape, i32), iota_dimension=0)
-        starts, region = (g.const(-np.inf, "f32"), g.const(0, "i32")), body(["f32", "i32"] * 2, largest)
-        return g("reduce", x, number, *starts, dimensions=(0,), regions=[region])
-
     for build, dtype in (
-        (argmax, "f32"),
+        (partial(argmax, dim=0), "f32"),
         (lambda g, x: reduce(g, x, "add", 1.0), "f32"),
         (lambda g, x: reduce(g, x, "subtract"), "f32"),
         (reduce, "bf16"),

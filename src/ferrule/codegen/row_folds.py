@@ -14,10 +14,11 @@ from itertools import zip_longest
 from math import prod
 from typing import TYPE_CHECKING
 
+from ferrule.codegen import wide_flags
 from ferrule.codegen.index import Index
 from ferrule.codegen.lanes import bits_of
 from ferrule.codegen.llvm import V, i64
-from ferrule.codegen.reduce import Fold, start_values
+from ferrule.codegen.reduce import Fold, lane_starts
 from ferrule.codegen.scalar import compute_type
 from ferrule.ir import Block, Op, Value, tensor
 from ferrule.ir.types import DType
@@ -26,7 +27,7 @@ from ferrule.ops.bodies import monoid
 from ferrule.targets.machine import Machine
 
 if TYPE_CHECKING:
-    from ferrule.codegen.emitter import Emitter, Family
+    from ferrule.codegen.emitter import Emitter, Family, Lanes
 
 # Smaller arrays may lie in the caches of the cores, where the order matters little.
 LARGE = 4 << 20
@@ -47,10 +48,19 @@ _ELSEWHERE = ("transpose", "gather", "reverse", "concatenate", "pad")
 
 def carries(op: Op) -> bool:
     """Do results in memory hold what is carried from row to row? Sums of narrow floats are rounded at the end only."""
-    dtype: DType = op.results[0].dtype
-    if dtype.is_complex or dtype.bits < 8 or dtype.kind == "bool" or op.operands[0].dtype != dtype:
-        return False
-    return dtype.bits >= 32 or not dtype.is_float or monoid(op.regions[0]) in ("maximum", "minimum")
+    exact = monoid(op.regions[0]) in ("maximum", "minimum") or _is_argmax(op)
+    for value, result in zip(op.operands, op.results, strict=False):
+        dtype: DType = result.dtype
+        if dtype.is_complex or dtype.bits < 8 or dtype.kind == "bool" or value.dtype != dtype:
+            return False
+        if dtype.bits < 32 and dtype.is_float and not exact:
+            return False
+    return True
+
+
+def _is_argmax(op: Op) -> bool:
+    start = lane_starts(op)
+    return start is not None and start.order is not None
 
 
 def in_order(value: Value) -> bool:
@@ -70,9 +80,9 @@ def in_order(value: Value) -> bool:
 
 
 def planned(block: Block, machine: Machine) -> bool:
-    """Are all results of a kernel reductions of this kind, of matrices of one shape?"""
+    """Are all results of a kernel reductions of this kind, of matrices of one shape, or made of these alone?"""
     found = [op for op in block.ops if op.name == "reduce"]
-    if machine.grouped or not found or {r.op for r in block.results} != set(found):
+    if machine.grouped or not found or holders(block) is None:
         return False
     if sum(tensor(a).nbytes for a in block.args) < LARGE:
         return False
@@ -81,32 +91,76 @@ def planned(block: Block, machine: Machine) -> bool:
     return alike and all(_fits(op, machine) for op in found) and all(_plain(op) for op in block.ops if op not in found)
 
 
+def holders(block: Block) -> dict[Value, int] | None:
+    """For each result of a reduction the number of the block's result in whose memory it lies meanwhile.
+
+    None where one has none, or where that memory may be an operand's which is still read: what is made of reductions,
+    element by element, reads nothing else that is as large.
+    """
+    totals = [r for op in block.ops if op.name == "reduce" for r in op.results]
+    if len(set(block.results)) < len(block.results):
+        return None
+    free = {i: v for i, v in enumerate(block.results) if v not in totals}
+    found = {v: i for i, v in enumerate(block.results) if v in totals}
+    for total in totals:
+        if total not in found:
+            place = next((i for i, v in free.items() if v.type == total.type), None)
+            if place is None:
+                return None
+            del free[place]
+            found[total] = place
+    later = set(totals)
+    for op in block.ops:
+        if later & set(op.operands):
+            if op.regions or not OPS[op.name].elementwise or op.results[0].shape != totals[0].shape:
+                return None
+            later.update(op.results)
+    stack, seen = [v for v in block.results if v not in found], set[Value]()
+    while stack:
+        value = stack.pop()
+        if value in seen or value in found:
+            continue
+        seen.add(value)
+        if value.op is None and tensor(value).size >= tensor(totals[0]).size:
+            return None
+        stack += value.op.operands if value.op is not None else []
+    return found
+
+
 def _plain(op: Op) -> bool:
     return not op.regions and (op.name in _IN_ORDER or OPS[op.name].elementwise)
 
 
 def _fits(op: Op, machine: Machine) -> bool:
-    if len(op.results) != 1 or not carries(op):
+    if not carries(op):
         return False
     shape, dims = op.operands[0].shape, sorted(op.attrs["dimensions"])
     if not dims or dims != list(range(dims[0], dims[-1] + 1)) or dims[-1] == len(shape) - 1:
         return False
     rows, columns = prod(shape[d] for d in dims), prod(shape[dims[-1] + 1 :])
-    registers = columns * op.result.dtype.itemsize // machine.vector_bytes
-    return registers > REGISTERS and TOGETHER <= rows <= MOST and start_values(op) is not None
+    line = columns * op.results[0].dtype.itemsize
+    most = MOST
+    if _is_argmax(op) and prod(shape[: dims[0]]) * (line // PIECE) >= machine.threads:
+        most = rows  # nothing is lost, and there is enough for all threads
+    return line // machine.vector_bytes > REGISTERS and TOGETHER <= rows <= most and lane_starts(op) is not None
 
 
 def emit(family: Family, block: Block, outputs: Sequence[V], begin: V, end: V) -> int:
     """Writes the loops; gives the grid: matrices, and pieces of their rows where these are few."""
     from ferrule.codegen.loop import span
 
-    folds = [(Fold(family.at(1), r.op), pointer) for r, pointer in zip(block.results, outputs, strict=True) if r.op]
+    held, ops = holders(block), [op for op in block.ops if op.name == "reduce"]
+    assert held is not None
+    folds = [(Fold(family.at(1), op), [outputs[held[r]] for r in op.results]) for op in ops]
     one, b = folds[0][0], family.b
     shape, first, last = one.shape, one.gone[0], one.gone[-1] + 1
     lead, rows, columns = prod(shape[:first]), prod(shape[first:last]), prod(shape[last:])
     kinds = [tensor(v).dtype for v in (*block.args, *(r for op in block.ops for r in op.results)) if v.shape]
-    width = max(family.machine.vector_bytes, 64) * 8 // max(8, *(bits_of(compute_type(d)) for d in kinds))
-    line = columns * one.op.result.dtype.itemsize
+    nbytes = max(family.machine.vector_bytes, 64)
+    if any(wide_flags.packed(op.regions[0], family.machine) for op in ops):
+        nbytes = family.machine.vector_bytes
+    width = nbytes * 8 // max(8, *(bits_of(compute_type(d)) for d in kinds))
+    line = columns * one.dtypes[0].itemsize
     short = line <= SHORT
     together = 1 if short else next((n for n in range(TOGETHER, 2 * TOGETHER) if rows % n == 0), TOGETHER)
     run = RUN if short else together
@@ -114,11 +168,15 @@ def emit(family: Family, block: Block, outputs: Sequence[V], begin: V, end: V) -
     piece = -(-columns // (pieces * width)) * width
     pieces = -(-columns // piece)
     # What a run comes to so far.
-    partial_rows = [b.emit("ptr", f"alloca [{columns * fold.dtypes[0].itemsize} x i8], align 64") for fold, _ in folds]
+    subtotals = [
+        [b.emit("ptr", f"alloca [{columns * d.itemsize} x i8], align 64") for d in fold.dtypes] if short else []
+        for fold, _ in folds
+    ]
 
     def begin_with(em: Emitter, place: Index) -> None:
-        for fold, pointer in folds:
-            em.store(pointer, fold.dtypes[0], place, fold.inits(em)[0])
+        for fold, pointers in folds:
+            for pointer, dtype, lanes in zip(pointers, fold.dtypes, fold.inits(em), strict=True):
+                em.store(pointer, dtype, place, lanes)
 
     def combine(matrix: Index, row: Index, count: int, ends: tuple[bool, bool], em: Emitter, column: Index) -> None:
         """Combines so many rows of some columns with their run's; with the results where the run ends."""
@@ -126,21 +184,34 @@ def emit(family: Family, block: Block, outputs: Sequence[V], begin: V, end: V) -
         offset = em.ix.flatten((matrix, column), (lead, columns))
         begins, finishes = ends
         found = []
-        for (fold, pointer), partial_row in zip(folds, partial_rows, strict=True):
-            dtype = fold.dtypes[0]
+        for (fold, pointers), own in zip(folds, subtotals, strict=True):
             terms = [fold.inputs(em, index, [em.ix.add(row, k)]) for k in range(count)]
             while len(terms) > 1:  # in pairs, which loses fewer digits than in turn
                 pairs = zip_longest(terms[::2], terms[1::2])
                 terms = [x if y is None else list(fold.combine(em, x, y)) for x, y in pairs]
-            (total,) = terms
+
+            def load(places: Sequence[V], offset: Index, fold: Fold = fold) -> list[Lanes]:
+                return [em.load_at(p, d, offset) for p, d in zip(places, fold.dtypes, strict=True)]
+
+            total: Sequence[Lanes] = terms[0]
             if not begins:
-                total = list(fold.combine(em, [em.load_at(partial_row, dtype, column)], total))
+                total = fold.combine(em, load(own, column), total)
             if finishes:
-                total = list(fold.combine(em, [em.load_at(pointer, dtype, offset)], total))
-            place = (pointer, dtype, offset) if finishes else (partial_row, dtype, column)
-            found.append((*place, total[0]))
-        for pointer, dtype, place, lanes in found:
-            em.store(pointer, dtype, place, lanes)
+                total = fold.combine(em, load(pointers, offset), total)
+            found.append((pointers if finishes else own, fold.dtypes, total))
+        for places, dtypes, total in found:
+            for pointer, dtype, lanes in zip(places, dtypes, total, strict=True):
+                em.store(pointer, dtype, offset if finishes else column, lanes)
+
+    def finish(matrix: Index, em: Emitter, column: Index) -> None:
+        """Writes what is made of the reductions, which are complete."""
+        index = (*em.ix.split(matrix, shape[:first]), *em.ix.split(column, shape[last:]))
+        offset = em.ix.flatten((matrix, column), (lead, columns))
+        for value, place in held.items():
+            em.remember(value, index, em.load_at(outputs[place], tensor(value).dtype, offset))
+        found = [em.value(value, index) for value in block.results]
+        for value, pointer, lanes in zip(block.results, outputs, found, strict=True):
+            em.store(pointer, tensor(value).dtype, offset, lanes)
 
     def iteration(i: V, _: list[V]) -> list[V]:
         em = family.at(1)
@@ -184,6 +255,8 @@ def emit(family: Family, block: Block, outputs: Sequence[V], begin: V, end: V) -
                 b.loop(i64(rows - rest), i64(rows), 1, [], alone, "rest")
             elif rest:
                 add(em.ix.number(rows - rest), rest)
+            if not all(value in held for value in block.results):
+                over(partial(finish, matrix))
         return []
 
     b.loop(begin, end, 1, [], iteration, "grid")
