@@ -85,6 +85,22 @@ def cases() -> list[Case]:
             read_only=True,
         ),
         Case(
+            "mean of 100 steps, 32 × 100 × 4096",
+            lambda x: x.mean(1),
+            lambda: (normal(32, 100, 4096),),
+            torch=lambda x: x.mean(1),
+            bytes=4 * 32 * 100 * 4096,
+            read_only=True,
+        ),
+        Case(
+            "largest of 21 classes, channels first, 8 × 21 × 256²",
+            lambda x: x.argmax(1),
+            lambda: (normal(8, 21, 256, 256),),
+            torch=lambda x: x.argmax(1),
+            bytes=4 * 8 * 256 * 256 * 22,
+            tolerance=0,
+        ),
+        Case(
             "sum of each row, bf16, 4096²",
             lambda x: x.sum(1),
             lambda: (normal(4096, 4096, dtype=jnp.bfloat16),),
