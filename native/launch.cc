@@ -6,6 +6,7 @@
 #include <exception>
 #include <optional>
 
+#include "denormals.h"
 #include "scratch.h"
 #include "thread_pool.h"
 #include "trial.h"
@@ -230,6 +231,7 @@ Status Launch::Run() {
   for (size_t k = 0; k < storage_.size(); ++k) outputs[k] = storage_[k]->data();
   Scratch scratch(device_->allocator());
   ExecContext context = MakeContext(&scratch);
+  const Denormals mode(Denormals::Mode::kChosen);
   const auto begin = Small() ? std::chrono::steady_clock::time_point() : std::chrono::steady_clock::now();
   try {
     Status status = program().Run(params.data(), outputs.data(), arena_ ? arena_->data() : nullptr, context);

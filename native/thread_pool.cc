@@ -27,6 +27,8 @@
 #include <utility>
 #include <vector>
 
+#include "denormals.h"
+
 namespace ferrule {
 namespace {
 
@@ -213,6 +215,7 @@ class Pool final : public ThreadPool {
     if (team->inside || count > threads_ || count > TeamThreads()) {
       for (int64_t i = 1; i < count; ++i) {
         team->threads.push_back(NewThread([=] {
+          Denormals::ChooseForThread();
           inside_body = true;
           body(context, i, i + 1);
         }));
@@ -321,6 +324,7 @@ class Pool final : public ThreadPool {
   }
 
   static void* Main(void* self) {
+    Denormals::ChooseForThread();
     static_cast<Pool*>(self)->Serve();
     return nullptr;
   }

@@ -355,7 +355,7 @@ def test_argmax_without_registers_for_flags() -> None:
 
 def test_argmax_runs_along_lanes() -> None:
     """Float argmax does not commute (NaNs); with lanes over the rows every load would be a gather."""
-    from ferrule.codegen.reduce import lane_starts, start_values
+    from ferrule.ops.starts import lane_starts, start_values
 
     g = Graph(Tensor((7, 130), DTYPES[F]))
     block = g.done(*argmax(g, *g.args, (1,)))

@@ -212,7 +212,7 @@ def test_works_that_wait_for_each_other(tmp_path):
     if not compiler or not native.exists():
         pytest.skip("no C++ compiler, or no checkout")
     (tmp_path / "together.cc").write_text(TOGETHER)
-    sources = [tmp_path / "together.cc", native / "thread_pool.cc"]
+    sources = [tmp_path / "together.cc", native / "thread_pool.cc", native / "denormals.cc"]
     flags = ["-std=c++20", "-O1", "-w", f"-I{native}", "-pthread"]
     subprocess.run([compiler, *flags, *sources, "-o", tmp_path / "together"], check=True)
     environment = {**os.environ, "FERRULE_NUM_THREADS": "8"}

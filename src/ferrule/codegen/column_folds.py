@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING
 from ferrule.codegen.index import Component, Index
 from ferrule.codegen.lanes import bits_of
 from ferrule.codegen.llvm import V
-from ferrule.codegen.reduce import Fold, lane_starts
+from ferrule.codegen.reduce import Fold
 from ferrule.codegen.scalar import compute_type
 from ferrule.codegen.short_rows import LANES, PICKED, WRITTEN_OUT, Columns
 from ferrule.ir import Block, Op, tensor
 from ferrule.ops import OPS
+from ferrule.ops.starts import lane_starts
 from ferrule.targets.machine import Machine
 
 if TYPE_CHECKING:

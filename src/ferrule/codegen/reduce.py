@@ -12,10 +12,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import groupby
 from math import prod
-from typing import Any
-from weakref import WeakKeyDictionary
-
-import numpy as np
 
 from ferrule.codegen import fetch_ahead, pairs, row_vectors, wide_flags
 from ferrule.codegen.abreast import places
@@ -27,8 +23,8 @@ from ferrule.codegen.runs import joined
 from ferrule.codegen.scalar import compute_type
 from ferrule.ir import Block, Op, tensor
 from ferrule.ir.types import DType, f32
-from ferrule.ops import OPS
 from ferrule.ops.bodies import monoid
+from ferrule.ops.starts import lane_starts
 
 # A vector reduction keeps this many registers of each operand's accumulators, to hide the latency of the body.
 UNROLL = 4
@@ -322,176 +318,3 @@ def _flat(values: Sequence[Lanes]) -> list[V]:
 def _rebuild(dtypes: Sequence[DType], flat: Sequence[V]) -> list[Lanes]:
     rest = list(flat)
     return [whole(d, [rest.pop(0) for _ in range(2 if d.is_complex else 1)]) for d in dtypes]
-
-
-# ---- what the lanes start with -----------------------------------------------------------------------------------
-
-
-class Start:
-    """Values that every lane may start with; `is_init`: they are the initial values themselves.
-
-    `order`: lanes may be combined only in the order of this operand's values, which count along the reduced dimension.
-    """
-
-    def __init__(self, values: list[Any], is_init: bool, order: int | None = None) -> None:
-        self.values, self.is_init, self.order = values, is_init, order
-
-
-# Weak: what is remembered of an op must not keep its graph.
-_starts: WeakKeyDictionary[Op, Start | None] = WeakKeyDictionary()
-_lane_starts: WeakKeyDictionary[Op, Start | None] = WeakKeyDictionary()
-
-
-def lane_starts(op: Op) -> Start | None:
-    """As `start_values`, for lanes that each have their elements in order."""
-    found = start_values(op)
-    if found is not None:
-        return found
-    if op not in _lane_starts:
-        _lane_starts[op] = _find_ordered(op)
-    return _lane_starts[op]
-
-
-def start_values(op: Op) -> Start | None:
-    """None when lanes cannot be used."""
-    if op not in _starts:
-        _starts[op] = _find_start(op)
-    return _starts[op]
-
-
-def _find_start(op: Op) -> Start | None:
-    body, count = op.regions[0], len(op.operands) // 2
-    if (kind := monoid(body)) is not None:
-        neutral = neutral_of(kind, op.results[0].dtype)
-        return None if neutral is None else Start([neutral], False)
-    inits = [_constant(op, count + i) for i in range(count)]
-    if any(i is None for i in inits) or body.free():
-        return None
-    values = [np.asarray(i).reshape(1) for i in inits]
-    try:
-        twice = _evaluate(body, [*values, *values])
-        idempotent = all(a.tobytes() == b.tobytes() for a, b in zip(twice, values, strict=True))
-        return Start([v[0] for v in values], True) if idempotent and _commutes(body) else None
-    except (KeyError, NotImplementedError):  # an op of the body has no NumPy meaning: combine in order instead
-        return None
-
-
-def _find_ordered(op: Op) -> Start | None:
-    """For a body that is an argmax: of several NaNs it takes the first argument, so it does not commute."""
-    body, count, dims = op.regions[0], len(op.operands) // 2, op.attrs["dimensions"]
-    numbers = [
-        i
-        for i, v in enumerate(op.operands[:count])
-        if v.op is not None
-        and v.op.name == "iota"
-        and tuple(dims) == (v.op.attrs["iota_dimension"],)
-        and v.dtype.is_int
-    ]
-    inits = [_constant(op, count + i) for i in range(count)]
-    if not numbers or any(i is None for i in inits) or body.free() or monoid(body) is not None:
-        return None
-    start = [np.asarray(i).reshape(1) for i in inits]
-    try:
-        if _interleaves(body, start, numbers[0]):
-            return Start([v[0] for v in start], True, numbers[0])
-    except (KeyError, NotImplementedError):  # as above: combine in order
-        pass
-    return None
-
-
-def _interleaves(body: Block, start: Sequence[np.ndarray], order: int) -> bool:
-    """Whether lanes that take elements in turn, and are combined in the order of an operand, give what one fold gives.
-
-    Found by trying, as in `_commutes`.
-    """
-    count, lanes, length, tries = len(start), 3, 9, 512
-    random = np.random.default_rng(7)
-    sequence: list[list[np.ndarray]] = []
-    for at in range(length):
-        values = [_table(v.dtype)[random.integers(0, len(_table(v.dtype)), tries)] for v in body.args[:count]]
-        values[order] = np.full(tries, at, values[order].dtype)
-        sequence.append(values)
-    begin = [np.broadcast_to(v, tries) for v in start]
-
-    def fold(elements: Sequence[list[np.ndarray]]) -> list[np.ndarray]:
-        total = begin
-        for element in elements:
-            total = _evaluate(body, [*total, *element])
-        return total
-
-    parts = [fold(sequence[lane::lanes]) for lane in range(lanes)]
-    total = parts[0]
-    for part in parts[1:]:
-        later = total[order] > part[order]
-        first = [np.where(later, b, a) for a, b in zip(total, part, strict=True)]
-        second = [np.where(later, a, b) for a, b in zip(total, part, strict=True)]
-        total = _evaluate(body, [*first, *second])
-    return _same(total, fold(sequence))
-
-
-def _constant(op: Op, i: int) -> np.ndarray | None:
-    source = op.operands[i].op
-    if source is None or source.name != "constant" or op.operands[i].dtype != op.results[i % len(op.results)].dtype:
-        return None
-    return source.attrs["value"]
-
-
-def neutral_of(kind: str, dtype: DType) -> Any:
-    if dtype.is_complex and kind not in ("add", "multiply"):
-        return None
-    if kind in ("add", "or", "xor"):
-        return 0 if not dtype.is_float or dtype.bits < 32 else -0.0
-    if kind == "multiply":
-        return 1
-    if kind == "and":
-        return 1 if dtype.kind == "bool" else -1 if dtype.kind == "int" else (1 << dtype.bits) - 1
-    low = kind == "maximum"
-    if dtype.is_float:
-        values = np.array([-np.inf, np.inf]).astype(dtype.numpy).astype(np.float64)
-        return (values[0] if low else values[1]) if np.isinf(values).all() else None
-    if dtype.kind == "bool":
-        return 0 if low else 1
-    signed = dtype.kind == "int"
-    return (-(1 << (dtype.bits - 1)) if signed else 0) if low else (1 << (dtype.bits - signed)) - 1
-
-
-def _evaluate(body: Block, args: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """The body on whole arrays of scalars. KeyError for what it cannot evaluate."""
-    env: dict[Any, np.ndarray] = dict(zip(body.args, args, strict=True))
-    shape = args[0].shape
-    for op in body.ops:
-        if op.regions or not (OPS[op.name].elementwise or op.name == "constant"):
-            raise KeyError(op.name)
-        rule = OPS[op.name].evaluate
-        if rule is None:
-            raise KeyError(op.name)
-        found = rule(op, [env[v] for v in op.operands], lambda *_: [])
-        env.update((r, np.broadcast_to(y, shape)) for r, y in zip(op.results, found, strict=True))
-    return [env[v] for v in body.results]
-
-
-def _commutes(body: Block) -> bool:
-    """Whether body(a, b) = body(b, a), as found by trying: ties, NaN, infinities and random values."""
-    count = len(body.args) // 2
-    random = np.random.default_rng(7)
-    sides: list[list[np.ndarray]] = [[], []]
-    for arg in body.args[:count]:
-        table = _table(arg.dtype)
-        for side in sides:
-            side.append(table[random.integers(0, len(table), 1024)])
-    forth, back = (_evaluate(body, [*sides[i], *sides[1 - i]]) for i in (0, 1))
-    return _same(forth, back)
-
-
-def _table(dtype: DType) -> np.ndarray:
-    """Numbers to try a body with."""
-    special: list[float] = [0, 1, 2, 3, 5, 1, 0, 2]
-    if dtype.is_float:
-        special += [np.nan, np.inf, -np.inf, -1.5]
-    elif dtype.kind != "bool":
-        special += list(range(7, 11))
-    return np.array(special).astype(np.float64 if dtype.is_float else np.int64).astype(dtype.numpy)
-
-
-def _same(xs: Sequence[np.ndarray], ys: Sequence[np.ndarray]) -> bool:
-    return all(bool(np.all((a == b) | ((a != a) & (b != b)))) for a, b in zip(xs, ys, strict=True))

@@ -15,15 +15,16 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from ferrule.codegen import wide_flags
-from ferrule.codegen.index import Index
+from ferrule.codegen.index import Component, Index
 from ferrule.codegen.lanes import bits_of
 from ferrule.codegen.llvm import V, i64
-from ferrule.codegen.reduce import Fold, lane_starts
+from ferrule.codegen.reduce import Fold
 from ferrule.codegen.scalar import compute_type
 from ferrule.ir import Block, Op, Value, tensor
 from ferrule.ir.types import DType
 from ferrule.ops import OPS
 from ferrule.ops.bodies import monoid
+from ferrule.ops.starts import lane_starts
 from ferrule.targets.machine import Machine
 
 if TYPE_CHECKING:
@@ -42,6 +43,8 @@ TOGETHER = 8
 SHORT, RUN = 2048, 16
 # Where there are too few matrices for the threads, rows are cut into pieces of no fewer bytes.
 PIECE = 4096
+# Writes a loop over columns; its body gets the matrix, an emitter and the column.
+Over = Callable[[Callable[[Index, "Emitter", Index], None]], None]
 _IN_ORDER = ("constant", "iota", "broadcast_in_dim", "reshape", "slice", "dynamic_slice")
 _ELSEWHERE = ("transpose", "gather", "reverse", "concatenate", "pad")
 
@@ -147,117 +150,141 @@ def _fits(op: Op, machine: Machine) -> bool:
 
 def emit(family: Family, block: Block, outputs: Sequence[V], begin: V, end: V) -> int:
     """Writes the loops; gives the grid: matrices, and pieces of their rows where these are few."""
-    from ferrule.codegen.loop import span
+    rows = _Rows(family, block, outputs)
+    family.b.loop(begin, end, 1, [], rows.iteration, "grid")
+    return rows.lead * rows.pieces
 
-    held, ops = holders(block), [op for op in block.ops if op.name == "reduce"]
-    assert held is not None
-    folds = [(Fold(family.at(1), op), [outputs[held[r]] for r in op.results]) for op in ops]
-    one, b = folds[0][0], family.b
-    shape, first, last = one.shape, one.gone[0], one.gone[-1] + 1
-    lead, rows, columns = prod(shape[:first]), prod(shape[first:last]), prod(shape[last:])
-    kinds = [tensor(v).dtype for v in (*block.args, *(r for op in block.ops for r in op.results)) if v.shape]
-    nbytes = max(family.machine.vector_bytes, 64)
-    if any(wide_flags.packed(op.regions[0], family.machine) for op in ops):
-        nbytes = family.machine.vector_bytes
-    width = nbytes * 8 // max(8, *(bits_of(compute_type(d)) for d in kinds))
-    line = columns * one.dtypes[0].itemsize
-    short = line <= SHORT
-    together = 1 if short else next((n for n in range(TOGETHER, 2 * TOGETHER) if rows % n == 0), TOGETHER)
-    run = RUN if short else together
-    pieces = max(1, min(-(-4 * family.machine.threads // lead), line // PIECE))
-    piece = -(-columns // (pieces * width)) * width
-    pieces = -(-columns // piece)
-    # What a run comes to so far.
-    subtotals = [
-        [b.emit("ptr", f"alloca [{columns * d.itemsize} x i8], align 64") for d in fold.dtypes] if short else []
-        for fold, _ in folds
-    ]
 
-    def begin_with(em: Emitter, place: Index) -> None:
-        for fold, pointers in folds:
+class _Rows:
+    """Matrices `lead` by `rows` by `columns`, which the reductions of a kernel go over."""
+
+    def __init__(self, family: Family, block: Block, outputs: Sequence[V]) -> None:
+        held, ops = holders(block), [op for op in block.ops if op.name == "reduce"]
+        assert held is not None
+        self.family, self.block, self.outputs, self.held = family, block, outputs, held
+        self.folds = [(Fold(family.at(1), op), [outputs[held[r]] for r in op.results]) for op in ops]
+        one = self.folds[0][0]
+        first, last = one.gone[0], one.gone[-1] + 1
+        self.before, self.after = one.shape[:first], one.shape[last:]
+        self.lead, self.rows, self.columns = prod(self.before), prod(one.shape[first:last]), prod(self.after)
+        kinds = [tensor(v).dtype for v in (*block.args, *(r for op in block.ops for r in op.results)) if v.shape]
+        nbytes = max(family.machine.vector_bytes, 64)
+        if any(wide_flags.packed(op.regions[0], family.machine) for op in ops):
+            nbytes = family.machine.vector_bytes
+        self.width = nbytes * 8 // max(8, *(bits_of(compute_type(d)) for d in kinds))
+        line = self.columns * one.dtypes[0].itemsize
+        self.short = line <= SHORT
+        together = next((n for n in range(TOGETHER, 2 * TOGETHER) if self.rows % n == 0), TOGETHER)
+        self.run = RUN if self.short else together
+        pieces = max(1, min(-(-4 * family.machine.threads // self.lead), line // PIECE))
+        self.piece = -(-self.columns // (pieces * self.width)) * self.width
+        self.pieces = -(-self.columns // self.piece)
+        # What a run of short rows comes to so far.
+        self.subtotals = [[self._line(d) for d in fold.dtypes] if self.short else [] for fold, _ in self.folds]
+
+    def _line(self, dtype: DType) -> V:
+        return self.family.b.emit("ptr", f"alloca [{self.columns * dtype.itemsize} x i8], align 64")
+
+    def iteration(self, i: V, _: list[V]) -> list[V]:
+        """One piece of one matrix."""
+        from ferrule.codegen.loop import span
+
+        family, em = self.family, self.family.at(1)
+        with em.scope():
+            matrix, which = em.ix.divmod(Index(i, 0, 0, self.lead * self.pieces), self.pieces)
+            left, right = em.ix.mul(which, self.piece), i64(self.columns)
+            if self.pieces > 1:
+                right = em.ix.clamp(em.ix.add(left, self.piece), 0, self.columns).base
+
+            def over(body: Callable[[Index, Emitter, Index], None]) -> None:
+                span(family, self.width, left, right, self.columns, partial(body, matrix))
+
+            over(self._begin)
+            (self._one_by_one if self.short else self._together)(em, over)
+            if not all(value in self.held for value in self.block.results):
+                over(self._finish)
+        return []
+
+    def _together(self, em: Emitter, over: Over) -> None:
+        """Some rows at once, each time combined with the results."""
+        rest = self.rows % self.run
+
+        def some(row: V, _: list[V]) -> list[V]:
+            over(partial(self._combine, Index(row, 0, 0, self.rows - self.run + 1), self.run, True, True))
+            return []
+
+        self.family.b.loop(i64(0), i64(self.rows - rest), self.run, [], some, "rows")
+        if rest:
+            over(partial(self._combine, em.ix.number(self.rows - rest), rest, True, True))
+
+    def _one_by_one(self, em: Emitter, over: Over) -> None:
+        """Row after row; each run is combined with the results at its end."""
+        b, run, rest = self.family.b, self.run, self.rows % self.run
+
+        def add(row: Index, begins: bool, ends: bool) -> None:
+            over(partial(self._combine, row, 1, begins, ends))
+
+        def one_run(row: V, _: list[V]) -> list[V]:
+            here = Index(row, 0, 0, self.rows - run + 1)
+
+            def inner(k: V, _: list[V]) -> list[V]:
+                with em.scope():
+                    add(em.ix.add(here, Index(k, 0, 1, run - 1)), False, False)
+                return []
+
+            with em.scope():
+                add(here, True, False)
+                b.loop(i64(1), i64(run - 1), 1, [], inner, "run")
+                add(em.ix.add(here, run - 1), False, True)
+            return []
+
+        def alone(row: V, _: list[V]) -> list[V]:
+            add(Index(row, 0, 0, self.rows), True, True)
+            return []
+
+        b.loop(i64(0), i64(self.rows - rest), run, [], one_run, "rows")
+        if rest:
+            b.loop(i64(self.rows - rest), i64(self.rows), 1, [], alone, "rest")
+
+    def _offset(self, em: Emitter, matrix: Index, column: Index) -> Index:
+        return em.ix.flatten((matrix, column), (self.lead, self.columns))
+
+    def _index(self, em: Emitter, matrix: Index, column: Index) -> tuple[Component, ...]:
+        return (*em.ix.split(matrix, self.before), *em.ix.split(column, self.after))
+
+    def _begin(self, matrix: Index, em: Emitter, column: Index) -> None:
+        offset = self._offset(em, matrix, column)
+        for fold, pointers in self.folds:
             for pointer, dtype, lanes in zip(pointers, fold.dtypes, fold.inits(em), strict=True):
-                em.store(pointer, dtype, place, lanes)
+                em.store(pointer, dtype, offset, lanes)
 
-    def combine(matrix: Index, row: Index, count: int, ends: tuple[bool, bool], em: Emitter, column: Index) -> None:
+    def _combine(
+        self, row: Index, count: int, begins: bool, ends: bool, matrix: Index, em: Emitter, column: Index
+    ) -> None:
         """Combines so many rows of some columns with their run's; with the results where the run ends."""
-        index = (*em.ix.split(matrix, shape[:first]), *em.ix.split(column, shape[last:]))
-        offset = em.ix.flatten((matrix, column), (lead, columns))
-        begins, finishes = ends
-        found = []
-        for (fold, pointers), own in zip(folds, subtotals, strict=True):
+        index, offset = self._index(em, matrix, column), self._offset(em, matrix, column)
+        found: list[tuple[V, DType, Lanes]] = []
+        for (fold, pointers), own in zip(self.folds, self.subtotals, strict=True):
             terms = [fold.inputs(em, index, [em.ix.add(row, k)]) for k in range(count)]
             while len(terms) > 1:  # in pairs, which loses fewer digits than in turn
                 pairs = zip_longest(terms[::2], terms[1::2])
                 terms = [x if y is None else list(fold.combine(em, x, y)) for x, y in pairs]
-
-            def load(places: Sequence[V], offset: Index, fold: Fold = fold) -> list[Lanes]:
-                return [em.load_at(p, d, offset) for p, d in zip(places, fold.dtypes, strict=True)]
-
             total: Sequence[Lanes] = terms[0]
             if not begins:
-                total = fold.combine(em, load(own, column), total)
-            if finishes:
-                total = fold.combine(em, load(pointers, offset), total)
-            found.append((pointers if finishes else own, fold.dtypes, total))
-        for places, dtypes, total in found:
-            for pointer, dtype, lanes in zip(places, dtypes, total, strict=True):
-                em.store(pointer, dtype, offset if finishes else column, lanes)
+                before = [em.load_at(p, d, column) for p, d in zip(own, fold.dtypes, strict=True)]
+                total = fold.combine(em, before, total)
+            if ends:
+                before = [em.load_at(p, d, offset) for p, d in zip(pointers, fold.dtypes, strict=True)]
+                total = fold.combine(em, before, total)
+            found += zip(pointers if ends else own, fold.dtypes, total, strict=True)
+        for pointer, dtype, lanes in found:
+            em.store(pointer, dtype, offset if ends else column, lanes)
 
-    def finish(matrix: Index, em: Emitter, column: Index) -> None:
+    def _finish(self, matrix: Index, em: Emitter, column: Index) -> None:
         """Writes what is made of the reductions, which are complete."""
-        index = (*em.ix.split(matrix, shape[:first]), *em.ix.split(column, shape[last:]))
-        offset = em.ix.flatten((matrix, column), (lead, columns))
-        for value, place in held.items():
-            em.remember(value, index, em.load_at(outputs[place], tensor(value).dtype, offset))
-        found = [em.value(value, index) for value in block.results]
-        for value, pointer, lanes in zip(block.results, outputs, found, strict=True):
+        index, offset = self._index(em, matrix, column), self._offset(em, matrix, column)
+        for value, place in self.held.items():
+            em.remember(value, index, em.load_at(self.outputs[place], tensor(value).dtype, offset))
+        found = [em.value(value, index) for value in self.block.results]
+        for value, pointer, lanes in zip(self.block.results, self.outputs, found, strict=True):
             em.store(pointer, tensor(value).dtype, offset, lanes)
-
-    def iteration(i: V, _: list[V]) -> list[V]:
-        em = family.at(1)
-        with em.scope():
-            matrix, which = em.ix.divmod(Index(i, 0, 0, lead * pieces), pieces)
-            left = em.ix.mul(which, piece)
-            right = em.ix.clamp(em.ix.add(left, piece), 0, columns).base if pieces > 1 else i64(columns)
-
-            def over(body: Callable[[Emitter, Index], None]) -> None:
-                span(family, width, left, right, columns, body)
-
-            over(lambda em, column: begin_with(em, em.ix.flatten((matrix, column), (lead, columns))))
-
-            def add(row: Index, count: int, begins: bool = True, finishes: bool = True) -> None:
-                over(partial(combine, matrix, row, count, (begins, finishes)))
-
-            def one_run(row: V, _: list[V]) -> list[V]:
-                here = Index(row, 0, 0, rows - run + 1)
-                if not short:
-                    add(here, together)
-                    return []
-
-                def inner(k: V, _: list[V]) -> list[V]:
-                    with em.scope():
-                        add(em.ix.add(here, Index(k, 0, 1, run - 1)), 1, begins=False, finishes=False)
-                    return []
-
-                with em.scope():
-                    add(here, 1, finishes=False)
-                    b.loop(i64(1), i64(run - 1), 1, [], inner, "run")
-                    add(em.ix.add(here, run - 1), 1, begins=False)
-                return []
-
-            def alone(row: V, _: list[V]) -> list[V]:
-                add(Index(row, 0, 0, rows), 1)
-                return []
-
-            rest = rows % run
-            b.loop(i64(0), i64(rows - rest), run, [], one_run, "rows")
-            if rest and short:
-                b.loop(i64(rows - rest), i64(rows), 1, [], alone, "rest")
-            elif rest:
-                add(em.ix.number(rows - rest), rest)
-            if not all(value in held for value in block.results):
-                over(partial(finish, matrix))
-        return []
-
-    b.loop(begin, end, 1, [], iteration, "grid")
-    return lead * pieces

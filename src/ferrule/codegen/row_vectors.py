@@ -33,7 +33,7 @@ IN_ORDER = ("constant", "iota", "reshape", "convert", "slice", "dynamic_slice", 
 
 def fits(fold: Fold, family: Family, width: int) -> bool:
     """Are these rows of whole vectors, whose elements lie beside each other in all that they are computed from?"""
-    from ferrule.codegen.reduce import start_values
+    from ferrule.ops.starts import start_values
 
     count = fold.shape[-1]
     if count % width or any(d.kind == "bool" or d.is_complex for d in fold.dtypes) or start_values(fold.op) is None:

@@ -21,11 +21,12 @@ from ferrule.codegen.lanes import bits_of, split
 from ferrule.codegen.llvm import V, i64
 from ferrule.codegen.loop import grain, lane_count, nest
 from ferrule.codegen.memory import shuffle
-from ferrule.codegen.reduce import _constant, _evaluate, combiner, neutral_of
+from ferrule.codegen.reduce import combiner
 from ferrule.codegen.scalar import compute_type
 from ferrule.ir import Block, Op
 from ferrule.ops.bodies import monoid, total_type
 from ferrule.ops.checks import per_axis
+from ferrule.ops.starts import constant_operand, evaluate_body, neutral_of
 
 # Where a processor stands in for a GPU, fewer lines than this that are neighbours in memory are not made a vector of,
 # which would be gathered and scattered element by element.
@@ -47,12 +48,12 @@ def direction(op: Op) -> tuple[int, bool] | None:
     axis, reach = long[0], shape[long[0]] - 1
     if window[axis] != reach + 1 or tuple(padding[axis]) not in ((reach, 0), (0, reach)):
         return None
-    inits = [_constant(op, count + i) for i in range(count)]
+    inits = [constant_operand(op, count + i) for i in range(count)]
     if any(i is None for i in inits) or op.regions[0].free():
         return None
     values = [np.asarray(i).reshape(1) for i in inits]
     try:
-        twice = _evaluate(op.regions[0], [*values, *values])
+        twice = evaluate_body(op.regions[0], [*values, *values])
     except KeyError:
         return None
     if any(a.tobytes() != b.tobytes() for a, b in zip(twice, values, strict=True)):

@@ -14,10 +14,11 @@ from ferrule.codegen.emitter import Emitter, Family, Key, Lanes
 from ferrule.codegen.index import Component, Index
 from ferrule.codegen.items import dialect
 from ferrule.codegen.llvm import V, i64
-from ferrule.codegen.reduce import Fold, start_values
+from ferrule.codegen.reduce import Fold
 from ferrule.codegen.scalar import memory_type
 from ferrule.ir import Block, Op, Value
 from ferrule.ops import OPS
+from ferrule.ops.starts import start_values
 
 # The elements that an item of a team that is not full should have at least.
 EACH = 4

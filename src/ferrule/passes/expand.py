@@ -4,6 +4,7 @@
   written by a plain loop, instead of one kernel that asks for every element which part it lies in.
 * A reduction to few results, or of many long rows, is split in two stages, so that the first has enough to spread over
   the cores.
+* An argmax counts in 32 bits, and in parts where there are few results (passes/argmax.py).
 * A scatter of many elements into few goes into tables first (passes/tables.py).
 * `rng` becomes random bits and what makes numbers of them (passes/draw.py).
 """
@@ -21,8 +22,9 @@ from ferrule.codegen.streams import LINE
 from ferrule.ir import Block, Op, Tensor, Value, rewrite, tensor
 from ferrule.ir import types as t
 from ferrule.ops import OPS
+from ferrule.passes.argmax import argmax
 from ferrule.passes.draw import draw
-from ferrule.passes.simplify import splat
+from ferrule.passes.simplify import eliminate_dead_code, splat
 from ferrule.passes.tables import in_tables
 from ferrule.targets.machine import Machine
 
@@ -54,7 +56,8 @@ def expand(block: Block, machine: Machine | None = None, ours: bool = False) -> 
     if machine is not None and not machine.grouped and block.holds("concatenate", "pad"):
         selected = {v for op in _selected(block) for v in op.results}
     called = _for_libraries(block) if block.holds("library") else set[Value]()
-    return rewrite(block, lambda out, op, operands: _rule(out, op, operands, machine, selected, called), ours=ours)
+    found = rewrite(block, lambda out, op, operands: _rule(out, op, operands, machine, selected, called), ours=ours)
+    return eliminate_dead_code(found)  # an argmax has left its counters
 
 
 def _selected(block: Block) -> Iterator[Op]:
@@ -131,6 +134,7 @@ def _rule(
 ) -> Sequence[Value] | None:
     if op.results and op.results[0] in selected:
         return None
+    grouped = machine is not None and machine.grouped
     match op.name:
         case "broadcast_in_dim":  # a library reads memory, where this is a reshape
             if op.result not in called or not _same_memory(op):
@@ -142,6 +146,8 @@ def _rule(
         case "pad":
             return _pad(out, op, operands)
         case "reduce":
+            if not grouped and (found := argmax(out, op, operands, FEW, SPLIT_FROM, STAGE)) is not None:
+                return found
             return _split_rows(out, op, operands, machine) or _split_reduction(out, op, operands, machine)
         case "rng":
             return draw(out, op, operands)

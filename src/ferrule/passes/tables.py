@@ -13,10 +13,10 @@ from math import prod
 
 import numpy as np
 
-from ferrule.codegen.reduce import neutral_of
 from ferrule.ir import Block, Op, Tensor, Value, rewrite
 from ferrule.ir.types import DType
 from ferrule.ops.bodies import monoid
+from ferrule.ops.starts import neutral_of
 from ferrule.targets.machine import Machine
 
 # Fewer updates are done before tables are; so many are worth a thread.

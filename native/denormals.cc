@@ -1,0 +1,60 @@
+#include "denormals.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+#endif
+
+namespace ferrule {
+namespace {
+
+bool Chosen() {
+  const char* text = std::getenv("FERRULE_FLUSH_DENORMALS");
+  if (text == nullptr || *text == '\0' || std::strcmp(text, "0") == 0) return false;
+  if (std::strcmp(text, "1") != 0) {
+    std::fprintf(stderr, "ferrule: FERRULE_FLUSH_DENORMALS='%s' is neither 0 nor 1; denormal numbers are kept\n", text);
+    return false;
+  }
+#if defined(__x86_64__)
+  return true;
+#else
+  std::fprintf(stderr, "ferrule: FERRULE_FLUSH_DENORMALS has no effect on this processor; denormal numbers are kept\n");
+  return false;
+#endif
+}
+
+bool Flush() {
+  static const bool flush = Chosen();
+  return flush;
+}
+
+#if defined(__x86_64__)
+constexpr unsigned kBits = 0x8040;  // MXCSR: results to zero, operands to zero
+unsigned State() { return _mm_getcsr(); }
+void SetState(unsigned state) { _mm_setcsr(state); }
+#else
+constexpr unsigned kBits = 0;
+unsigned State() { return 0; }
+void SetState(unsigned) {}
+#endif
+
+}  // namespace
+
+Denormals::Denormals(Mode mode) {
+  if (!Flush()) return;
+  before_ = State();
+  SetState(mode == Mode::kKept ? before_ & ~kBits : before_ | kBits);
+}
+
+Denormals::~Denormals() {
+  if (Flush()) SetState(before_);
+}
+
+void Denormals::ChooseForThread() {
+  if (Flush()) SetState(State() | kBits);
+}
+
+}  // namespace ferrule

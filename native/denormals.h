@@ -1,0 +1,22 @@
+// FERRULE_FLUSH_DENORMALS=1: while programs run, floats too small to be normal count as zero, both those that are read
+// and those that come out. Some processors take a hundred cycles for one; XLA:CPU's programs never see any.
+#pragma once
+
+namespace ferrule {
+
+class Denormals {
+ public:
+  enum class Mode { kChosen, kKept };
+  // The calling thread's mode until this goes. Kept: for code that is not ours.
+  explicit Denormals(Mode mode);
+  ~Denormals();
+  Denormals(const Denormals&) = delete;
+  Denormals& operator=(const Denormals&) = delete;
+  // For a thread that does nothing but run programs.
+  static void ChooseForThread();
+
+ private:
+  unsigned before_ = 0;
+};
+
+}  // namespace ferrule

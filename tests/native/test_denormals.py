@@ -1,0 +1,55 @@
+"""FERRULE_FLUSH_DENORMALS: numbers too small to be normal, in programs, on all threads, and around them."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+
+import pytest
+
+CODE = """
+import numpy as np, jax
+device = jax.devices("ferrule")[0]
+put = lambda *shape: jax.device_put(np.full(shape, 1e-40, np.float32), device)
+count = lambda values: int(np.count_nonzero(np.asarray(values)))
+print(count(jax.jit(lambda x: x * 0.5)(put(1000))))
+print(count(jax.jit(lambda x: x * 0.5)(put(1 << 20))))
+print(count(jax.jit(lambda x: x @ x)(put(64, 64) ** 0 * 1e-20)))
+halves = lambda x: jax.pure_callback(lambda v: np.asarray(v) * np.float32(0.5), jax.typeof(x), x)
+print(count(jax.jit(halves)(put(1000))))
+print(count(np.full(10, 1e-40, np.float32) * np.float32(0.5)))
+"""
+
+
+def run(**environment: str) -> tuple[list[int], str]:
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", CODE],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=os.environ
+        | {"JAX_PLATFORMS": "ferrule,cpu", "FERRULE_NUM_THREADS": "3", "FERRULE_CACHE": "0"}
+        | environment,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return [int(line) for line in done.stdout.split()], done.stderr
+
+
+KEPT = [1000, 1 << 20, 64 * 64, 1000, 10]
+
+
+def test_kept_unless_asked() -> None:
+    assert run()[0] == KEPT
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="only for x86")
+def test_zero_in_programs_kept_in_callbacks_and_after() -> None:
+    assert run(FERRULE_FLUSH_DENORMALS="1")[0] == [0, 0, 0, 1000, 10]
+
+
+def test_a_wrong_value_is_said_and_ignored() -> None:
+    counts, errors = run(FERRULE_FLUSH_DENORMALS="yes")
+    assert counts == KEPT
+    assert "FERRULE_FLUSH_DENORMALS='yes' is neither 0 nor 1" in errors
