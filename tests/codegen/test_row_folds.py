@@ -169,14 +169,44 @@ def test_what_is_made_of_them() -> None:
     sure(cases, SHORT)
 
 
-def test_no_memory_for_what_is_carried() -> None:
+def test_lines_of_their_own() -> None:
     """A result of another type holds no sum; one in an argument's memory must not, while the argument is still read."""
-    shape = (3, 24, ROW)
-    types = [(shape, "f32"), ((3, ROW), "f32")]
+    shape = (3, 21, ROW)
+    more = [(shape, "f32"), ((3, ROW), "f32")]
+
+    def narrow(g: Graph, x: Any) -> Any:
+        total = reduce(g, g("convert", x, result=Tensor(x.shape, f32)))
+        return g("convert", total, result=Tensor(total.shape, x.dtype))
+
+    def added(g: Graph, x: Any, y: Any) -> Any:
+        return g("add", reduce(g, x), y)
+
+    def both(g: Graph, x: Any, y: Any) -> Any:
+        total = reduce(g, x)
+        return g("add", total, y), total
+
+    flags = case("flags", [(shape, "f32")], lambda g, x: g("compare", *[reduce(g, x)] * 2, comparison_direction="EQ"))
     cases = [
-        case("flags", [(shape, "f32")], lambda g, x: g("compare", *[reduce(g, x)] * 2, comparison_direction="EQ")),
-        case("added", types, lambda g, x, y: g("add", reduce(g, x), y), tolerance=1e-5),
+        flags,
+        case("narrow", [(shape, "bf16")], narrow, tolerance=0.02),
+        case("narrow, long rows", [((2, 9, 4 * ROW), "f16")], narrow, tolerance=0.02),
+        case("added", more, added, tolerance=1e-5),
+        case("both", more, both, tolerance=1e-5),
         case("index alone", [(shape, "f32")], lambda g, x: argmax(g, x)[1]),
+    ]
+    sure(cases)
+    sure(cases, SHORT)
+    # In the memory of the argument that is read at the end.
+    turned = case("", more[::-1], lambda g, y, x: g("add", reduce(g, x), y), tolerance=1e-5)
+    turned.inplace = 1
+    sure([turned])
+
+
+def test_no_memory_for_what_is_carried() -> None:
+    """Lines that would be too long, and what is not made element by element."""
+    shape, wide = (3, 24, ROW), (2, 8, row_folds.OWN // 4 + 8)
+    cases = [
+        case("flags", [(wide, "f32")], lambda g, x: g("compare", *[reduce(g, x)] * 2, comparison_direction="EQ")),
         case("spread again", [(shape, "f32")], lambda g, x: spread(g, reduce(g, x), x, 0, 2), tolerance=1e-5),
     ]
     for one in cases:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import zip_longest
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ferrule.codegen import wide_flags
 from ferrule.codegen.index import Component, Index
@@ -43,6 +43,8 @@ TOGETHER = 8
 SHORT, RUN = 2048, 16
 # Where there are too few matrices for the threads, rows are cut into pieces of no fewer bytes.
 PIECE = 4096
+# What no result has the type for is carried in lines of at most so many bytes.
+OWN = 16 << 10
 # Writes a loop over columns; its body gets the matrix, an emitter and the column.
 Over = Callable[[Callable[[Index, "Emitter", Index], None]], None]
 _IN_ORDER = ("constant", "iota", "broadcast_in_dim", "reshape", "slice", "dynamic_slice")
@@ -94,40 +96,49 @@ def planned(block: Block, machine: Machine) -> bool:
     return alike and all(_fits(op, machine) for op in found) and all(_plain(op) for op in block.ops if op not in found)
 
 
-def holders(block: Block) -> dict[Value, int] | None:
-    """For each result of a reduction the number of the block's result in whose memory it lies meanwhile.
+def holders(block: Block) -> dict[Value, int | None] | None:
+    """For each result of a reduction the number of the block's result in whose memory it lies meanwhile; None: it has
+    a line of its own. None for all where such lines are too long, or what is made of reductions is not made element by
+    element.
 
-    None where one has none, or where that memory may be an operand's which is still read: what is made of reductions,
-    element by element, reads nothing else that is as large.
+    A result's memory may be that of an operand that is read where the result is written.
     """
-    totals = [r for op in block.ops if op.name == "reduce" for r in op.results]
+    ops = [op for op in block.ops if op.name == "reduce"]
+    totals = [r for op in ops for r in op.results]
     if len(set(block.results)) < len(block.results):
         return None
-    free = {i: v for i, v in enumerate(block.results) if v not in totals}
-    found = {v: i for i, v in enumerate(block.results) if v in totals}
-    for total in totals:
-        if total not in found:
-            place = next((i for i, v in free.items() if v.type == total.type), None)
-            if place is None:
-                return None
-            del free[place]
-            found[total] = place
     later = set(totals)
     for op in block.ops:
         if later & set(op.operands):
             if op.regions or not OPS[op.name].elementwise or op.results[0].shape != totals[0].shape:
                 return None
             later.update(op.results)
-    stack, seen = [v for v in block.results if v not in found], set[Value]()
+    found: dict[Value, int | None] = dict.fromkeys(totals)
+    if not _reads_as_large(block, totals):
+        found.update((v, i) for i, v in enumerate(block.results) if v in found)
+        free = {i: v for i, v in enumerate(block.results) if v not in found}
+        for total in totals:
+            if found[total] is None:
+                place = next((i for i, v in free.items() if v.type == total.type), None)
+                if place is not None:
+                    del free[place]
+                found[total] = place
+    columns = prod(ops[0].operands[0].shape[max(ops[0].attrs["dimensions"], default=-1) + 1 :])
+    return None if any(i is None and columns * v.dtype.itemsize > OWN for v, i in found.items()) else found
+
+
+def _reads_as_large(block: Block, totals: Sequence[Value]) -> bool:
+    """Is an argument as large as the results read where these are made of the reductions?"""
+    stack, seen = list(block.results), set(totals)
     while stack:
         value = stack.pop()
-        if value in seen or value in found:
+        if value in seen:
             continue
         seen.add(value)
         if value.op is None and tensor(value).size >= tensor(totals[0]).size:
-            return None
+            return True
         stack += value.op.operands if value.op is not None else []
-    return found
+    return False
 
 
 def _plain(op: Op) -> bool:
@@ -155,15 +166,27 @@ def emit(family: Family, block: Block, outputs: Sequence[V], begin: V, end: V) -
     return rows.lead * rows.pieces
 
 
+class _Home(NamedTuple):
+    """Where something lies: a result's memory, or a line of all columns."""
+
+    pointer: V
+    dtype: DType
+    line: bool
+
+    def load(self, em: Emitter, offset: Index, column: Index) -> Lanes:
+        return em.load_at(self.pointer, self.dtype, column if self.line else offset)
+
+    def store(self, em: Emitter, offset: Index, column: Index, lanes: Lanes) -> None:
+        em.store(self.pointer, self.dtype, column if self.line else offset, lanes)
+
+
 class _Rows:
     """Matrices `lead` by `rows` by `columns`, which the reductions of a kernel go over."""
 
     def __init__(self, family: Family, block: Block, outputs: Sequence[V]) -> None:
         held, ops = holders(block), [op for op in block.ops if op.name == "reduce"]
         assert held is not None
-        self.family, self.block, self.outputs, self.held = family, block, outputs, held
-        self.folds = [(Fold(family.at(1), op), [outputs[held[r]] for r in op.results]) for op in ops]
-        one = self.folds[0][0]
+        one = Fold(family.at(1), ops[0])
         first, last = one.gone[0], one.gone[-1] + 1
         self.before, self.after = one.shape[:first], one.shape[last:]
         self.lead, self.rows, self.columns = prod(self.before), prod(one.shape[first:last]), prod(self.after)
@@ -179,11 +202,18 @@ class _Rows:
         pieces = max(1, min(-(-4 * family.machine.threads // self.lead), line // PIECE))
         self.piece = -(-self.columns // (pieces * self.width)) * self.width
         self.pieces = -(-self.columns // self.piece)
+        self.family, self.block, self.outputs = family, block, outputs
+        places = ((v, held[v]) for op in ops for v in op.results)
+        self.homes = {v: self._line(v) if i is None else _Home(outputs[i], v.dtype, False) for v, i in places}
+        self.folds = [(Fold(family.at(1), op), [self.homes[v] for v in op.results]) for op in ops]
+        # Is there more to write than what lies in the results' memory?
+        self.made = any(v not in self.homes or self.homes[v].line for v in block.results)
         # What a run of short rows comes to so far.
-        self.subtotals = [[self._line(d) for d in fold.dtypes] if self.short else [] for fold, _ in self.folds]
+        self.subtotals = [[self._line(v) for v in op.results] if self.short else [] for op in ops]
 
-    def _line(self, dtype: DType) -> V:
-        return self.family.b.emit("ptr", f"alloca [{self.columns * dtype.itemsize} x i8], align 64")
+    def _line(self, value: Value) -> _Home:
+        pointer = self.family.b.emit("ptr", f"alloca [{self.columns * value.dtype.itemsize} x i8], align 64")
+        return _Home(pointer, value.dtype, True)
 
     def iteration(self, i: V, _: list[V]) -> list[V]:
         """One piece of one matrix."""
@@ -201,7 +231,7 @@ class _Rows:
 
             over(self._begin)
             (self._one_by_one if self.short else self._together)(em, over)
-            if not all(value in self.held for value in self.block.results):
+            if self.made:
                 over(self._finish)
         return []
 
@@ -254,37 +284,35 @@ class _Rows:
 
     def _begin(self, matrix: Index, em: Emitter, column: Index) -> None:
         offset = self._offset(em, matrix, column)
-        for fold, pointers in self.folds:
-            for pointer, dtype, lanes in zip(pointers, fold.dtypes, fold.inits(em), strict=True):
-                em.store(pointer, dtype, offset, lanes)
+        for fold, homes in self.folds:
+            for home, lanes in zip(homes, fold.inits(em), strict=True):
+                home.store(em, offset, column, lanes)
 
     def _combine(
         self, row: Index, count: int, begins: bool, ends: bool, matrix: Index, em: Emitter, column: Index
     ) -> None:
         """Combines so many rows of some columns with their run's; with the results where the run ends."""
         index, offset = self._index(em, matrix, column), self._offset(em, matrix, column)
-        found: list[tuple[V, DType, Lanes]] = []
-        for (fold, pointers), own in zip(self.folds, self.subtotals, strict=True):
+        found: list[tuple[_Home, Lanes]] = []
+        for (fold, homes), own in zip(self.folds, self.subtotals, strict=True):
             terms = [fold.inputs(em, index, [em.ix.add(row, k)]) for k in range(count)]
             while len(terms) > 1:  # in pairs, which loses fewer digits than in turn
                 pairs = zip_longest(terms[::2], terms[1::2])
                 terms = [x if y is None else list(fold.combine(em, x, y)) for x, y in pairs]
             total: Sequence[Lanes] = terms[0]
             if not begins:
-                before = [em.load_at(p, d, column) for p, d in zip(own, fold.dtypes, strict=True)]
-                total = fold.combine(em, before, total)
+                total = fold.combine(em, [home.load(em, offset, column) for home in own], total)
             if ends:
-                before = [em.load_at(p, d, offset) for p, d in zip(pointers, fold.dtypes, strict=True)]
-                total = fold.combine(em, before, total)
-            found += zip(pointers if ends else own, fold.dtypes, total, strict=True)
-        for pointer, dtype, lanes in found:
-            em.store(pointer, dtype, offset if ends else column, lanes)
+                total = fold.combine(em, [home.load(em, offset, column) for home in homes], total)
+            found += zip(homes if ends else own, total, strict=True)
+        for home, lanes in found:
+            home.store(em, offset, column, lanes)
 
     def _finish(self, matrix: Index, em: Emitter, column: Index) -> None:
         """Writes what is made of the reductions, which are complete."""
         index, offset = self._index(em, matrix, column), self._offset(em, matrix, column)
-        for value, place in self.held.items():
-            em.remember(value, index, em.load_at(self.outputs[place], tensor(value).dtype, offset))
+        for value, home in self.homes.items():
+            em.remember(value, index, home.load(em, offset, column))
         found = [em.value(value, index) for value in self.block.results]
         for value, pointer, lanes in zip(self.block.results, self.outputs, found, strict=True):
             em.store(pointer, tensor(value).dtype, offset, lanes)
