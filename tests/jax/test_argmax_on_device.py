@@ -20,7 +20,7 @@ def test_argmax(device, name, shape, axis, counter):
     y.reshape(-1)[random.integers(0, x.size, 9)] = np.nan
     with jax.enable_x64(True):
         call = jax.jit(lambda x: getattr(lax, name)(x, axis, counter))
-        for values in (x, y, np.full_like(x, np.inf), np.full_like(x, -np.inf)):
+        for values in (x, y, np.full_like(x, np.inf), np.full_like(x, -np.inf), x.astype(np.int32), x.astype(np.int8)):
             got = call(jax.device_put(values, device))
             assert got.dtype == counter
             np.testing.assert_array_equal(got, getattr(np, name)(values, axis))

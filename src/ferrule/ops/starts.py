@@ -67,17 +67,17 @@ def _find_start(op: Op) -> Start | None:
         return None
 
 
+def counters(op: Op) -> list[int]:
+    """Which operands count along the reduced dimension."""
+    dims, inputs = tuple(op.attrs["dimensions"]), op.operands[: len(op.operands) // 2]
+    iotas = {i: v.op for i, v in enumerate(inputs) if v.op is not None and v.op.name == "iota" and v.dtype.is_int}
+    return [i for i, iota in iotas.items() if dims == (iota.attrs["iota_dimension"],)]
+
+
 def _find_ordered(op: Op) -> Start | None:
     """For a body that is an argmax: of several NaNs it takes the first argument, so it does not commute."""
-    body, count, dims = op.regions[0], len(op.operands) // 2, op.attrs["dimensions"]
-    numbers = [
-        i
-        for i, v in enumerate(op.operands[:count])
-        if v.op is not None
-        and v.op.name == "iota"
-        and tuple(dims) == (v.op.attrs["iota_dimension"],)
-        and v.dtype.is_int
-    ]
+    body, count = op.regions[0], len(op.operands) // 2
+    numbers = counters(op)
     inits = [constant_operand(op, count + i) for i in range(count)]
     if not numbers or any(i is None for i in inits) or body.free() or monoid(body) is not None:
         return None
@@ -188,12 +188,15 @@ def _same(xs: Sequence[np.ndarray], ys: Sequence[np.ndarray]) -> bool:
     return all(bool(np.all((a == b) | ((a != a) & (b != b)))) for a, b in zip(xs, ys, strict=True))
 
 
-def counts_in_parts(op: Op) -> bool:
-    """Whether an argmax of neighbouring parts, each of which counts from 0, gives what one over all gives."""
+def counts_in_parts(op: Op, order: int) -> bool:
+    """Whether an argmax of neighbouring parts, each of which counts from 0, gives what one over all gives.
+
+    `order`: the operand that counts.
+    """
     start = lane_starts(op)
-    if start is None or start.order is None:
+    if start is None or not start.is_init:
         return False
-    body, order, parts, length, tries = op.regions[0], start.order, 3, 3, 512
+    body, parts, length, tries = op.regions[0], 3, 3, 512
     random = np.random.default_rng(11)
     begin = [np.broadcast_to(np.asarray(v), tries) for v in start.values]
 

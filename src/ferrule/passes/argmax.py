@@ -14,7 +14,7 @@ import numpy as np
 
 from ferrule.ir import Block, Op, Tensor, Value, rewrite
 from ferrule.ir.types import i32, i64
-from ferrule.ops.starts import Start, counts_in_parts, lane_starts
+from ferrule.ops.starts import Start, counters, counts_in_parts, lane_starts
 
 
 def argmax(out: Block, op: Op, operands: list[Value], few: int, least: int, parts: int) -> Sequence[Value] | None:
@@ -22,41 +22,40 @@ def argmax(out: Block, op: Op, operands: list[Value], few: int, least: int, part
 
     A reduction that has at most `few` results of at least `least` elements each is done in up to 2 · `parts` parts.
     """
-    start = lane_starts(op)
-    if start is None or start.order is None or len(operands) != 4:
+    start, order = lane_starts(op), counters(op)
+    if start is None or not start.is_init or len(order) != 1 or len(operands) != 4:
         return None
     (dim,) = op.attrs["dimensions"]
     shape = operands[0].shape
     size, results = shape[dim], prod(shape) // max(1, shape[dim])
-    body = _in_32_bits(op, start, size)
+    body = _in_32_bits(op, start, order[0], size)
     count = 0
-    if results <= few and size >= least and counts_in_parts(op):
+    if results <= few and size >= least and counts_in_parts(op, order[0]):
         count = next((n for n in range(2 * parts, 3, -1) if size % n == 0), 0)
     if body is None and not count:
         return None
-    return _Argmax(out, op, operands, start, body).results(dim, count)
+    return _Argmax(out, op, operands, start, order[0], body).results(dim, count)
 
 
-def _in_32_bits(op: Op, start: Start, size: int) -> Block | None:
+def _in_32_bits(op: Op, start: Start, order: int, size: int) -> Block | None:
     """The body with counters of 32 bits, if they have 64 and it only compares and chooses them."""
-    assert start.order is not None
-    body, first = op.regions[0], int(start.values[start.order])
-    if op.results[start.order].dtype != i64 or size >= 1 << 31 or not -(1 << 31) <= first < 1 << 31:
+    body, first = op.regions[0], int(start.values[order])
+    if op.results[order].dtype != i64 or size >= 1 << 31 or not -(1 << 31) <= first < 1 << 31:
         return None
-    counters = {body.args[start.order], body.args[start.order + 2]}
-    new = Block([Tensor((), i32) if arg in counters else arg.type for arg in body.args])
+    numbers = {body.args[order], body.args[order + 2]}
+    new = Block([Tensor((), i32) if arg in numbers else arg.type for arg in body.args])
     found = dict(zip(body.args, new.args, strict=True))
     for inner in body.ops:
         types = [r.type for r in inner.results]
-        if counters & set(inner.operands):
-            if inner.name == "select" and set(inner.operands[1:]) <= counters:
-                counters.update(inner.results)
+        if numbers & set(inner.operands):
+            if inner.name == "select" and set(inner.operands[1:]) <= numbers:
+                numbers.update(inner.results)
                 types = [Tensor((), i32)]
-            elif inner.name != "compare" or not set(inner.operands) <= counters:
+            elif inner.name != "compare" or not set(inner.operands) <= numbers:
                 return None
         made = new.add(inner.name, [found[v] for v in inner.operands], types, inner.attrs, (), inner.loc)
         found.update(zip(inner.results, made.results, strict=True))
-    if [v in counters for v in body.results] != [i == start.order for i in range(2)]:
+    if [v in numbers for v in body.results] != [i == order for i in range(2)]:
         return None
     new.results = [found[v] for v in body.results]
     return new
@@ -65,14 +64,15 @@ def _in_32_bits(op: Op, start: Start, size: int) -> Block | None:
 class _Argmax:
     """Writes the reductions that one becomes."""
 
-    def __init__(self, out: Block, op: Op, operands: list[Value], start: Start, narrow: Block | None) -> None:
-        assert start.order is not None
-        self.out, self.op, self.order, self.body = out, op, start.order, narrow or op.regions[0]
-        self.types = [i32 if narrow and i == start.order else r.dtype for i, r in enumerate(op.results)]
+    def __init__(
+        self, out: Block, op: Op, operands: list[Value], start: Start, order: int, narrow: Block | None
+    ) -> None:
+        self.out, self.op, self.order, self.body = out, op, order, narrow or op.regions[0]
+        self.types = [i32 if narrow and i == order else r.dtype for i, r in enumerate(op.results)]
         self.inputs, self.inits = operands[:2], operands[2:]
         if narrow:
-            first = np.asarray(start.values[start.order], np.int32)
-            self.inits[start.order] = self._add("constant", [], Tensor((), i32), value=first)
+            first = np.asarray(start.values[order], np.int32)
+            self.inits[order] = self._add("constant", [], Tensor((), i32), value=first)
 
     def _add(self, name: str, operands: Sequence[Value], type: Tensor, **attrs: object) -> Value:
         return self.out.add(name, operands, [type], attrs, (), self.op.loc).result
