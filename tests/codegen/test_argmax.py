@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from fused import Graph, body, case, evaluate
+from fused import Graph, body, case, check, evaluate
 
+from ferrule.codegen.kernel import emit_kernel
 from ferrule.ir import Block, Tensor
 from ferrule.ir.types import DTYPES
 from ferrule.ops.starts import counts_in_parts
@@ -95,6 +97,17 @@ def test_parts(what: str) -> None:
         assert len(reductions(block)) == 2
         for got, want in zip(evaluate(block, [x]), wanted, strict=True):
             np.testing.assert_array_equal(got, want)
+
+
+def test_without_registers_for_flags() -> None:
+    """Vectors are one register long: of longer ones LLVM would pack the flags into bytes."""
+    narrow = replace(host(), vector_bytes=32)
+    x = values((7, 1000), 6, 20)
+    x[2] = np.nan
+    one = case("", [(x.shape, "f32")], lambda g, v: reduce(g, v, "most", "i32", 1), args=[x])
+    text = emit_kernel(one.block, "k", narrow).text
+    assert "fcmp ogt <8 x float>" in text and "<16 x i1>" not in text
+    check([one], narrow)
 
 
 @pytest.mark.parametrize("name", ["sum", "last", "small"])

@@ -342,17 +342,6 @@ def test_argmax() -> None:
     )
 
 
-def test_argmax_without_registers_for_flags() -> None:
-    """Vectors are one register long: of longer ones LLVM would pack the flags into bytes."""
-    narrow = replace(host(), vector_bytes=32)
-    g = Graph(Tensor((7, 1000), DTYPES[F]))
-    text = emit_kernel(g.done(*argmax(g, *g.args, (1,))), "k", narrow).text
-    assert "fcmp ogt <8 x float>" in text and "<16 x i1>" not in text
-    x = np.round(sample((7, 1000), F))
-    x[1, [70, 3, 999, 64]] = x[2] = np.nan
-    check([case("argmax", [((7, 1000), F)], lambda g, x: argmax(g, x, (1,)), args=[x])], narrow)
-
-
 def test_argmax_runs_along_lanes() -> None:
     """Float argmax does not commute (NaNs); with lanes over the rows every load would be a gather."""
     from ferrule.ops.starts import lane_starts, start_values
