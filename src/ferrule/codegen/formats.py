@@ -67,9 +67,11 @@ def decode(dtype: DType, code: Num) -> Num:
     f = FORMATS[dtype.name]
     sign_bit = 1 << (f.bits - 1)
     magnitude = wide & (sign_bit - 1)
-    # A multiplication moves the exponent's bias and normalises denormals at once.
-    value = (magnitude << (23 - f.mantissa)).as_float() * 2.0 ** (127 - f.bias)
-    bits = value.raw()
+    # The exponent's bias is moved. A denormal is what its fraction has more than the least normal number: no f32 on the
+    # way is denormal, as processors are slow with these, or may be told to take them for zeros (native/denormals.h).
+    shifted = magnitude << (23 - f.mantissa)
+    small = (shifted + ((128 - f.bias) << 23)).as_float() - 2.0 ** (1 - f.bias)
+    bits = (magnitude < (1 << f.mantissa)).where(small.raw(), shifted + ((127 - f.bias) << 23))
     if f.infinite is not None:
         bits = (magnitude > f.top).where(magnitude.eq(f.infinite).where(0x7F800000, 0x7FC00000, magnitude), bits)
     elif f.nan is not None and not f.unsigned_zero:

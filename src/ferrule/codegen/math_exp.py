@@ -22,6 +22,14 @@ LOG_SERIES = (
     0.14729244728715118,
 )
 _THIRDS, _THIRDS_LOW = 2 / 3, 3.700743415417188e-17
+_SMALLEST_NORMAL = 2.2250738585072014e-308
+
+
+def all_parts(x: Num) -> tuple[Num, Num]:
+    """(k, m) with x = 2ᵏ m and √½ ≤ m < √2 of positive numbers, denormal ones too; k as f64."""
+    tiny = x < _SMALLEST_NORMAL
+    k, m = wide.log_parts(tiny.where(x * 4503599627370496.0, x))
+    return k - tiny.where(52.0, 0.0, k), m
 
 
 def log_sum(k: Num, f: Num, series: tuple[float, ...], exact: bool = False) -> tuple[Num, Num]:

@@ -12,7 +12,7 @@ from ferrule.codegen.lanes import Num
 from ferrule.codegen.libm import call_libm
 from ferrule.codegen.math_angles import atan, atan2
 from ferrule.codegen.math_erf import erf, erf_inv, erfc
-from ferrule.codegen.math_exp import LOG_SERIES, exp_near, exp_parts, exp_sum, log_sum, scaled
+from ferrule.codegen.math_exp import LOG_SERIES, all_parts, exp_near, exp_parts, exp_sum, log_sum, scaled
 from ferrule.codegen.math_parts import branch
 from ferrule.codegen.math_power import cbrt, power
 from ferrule.codegen.math_special import digamma
@@ -32,7 +32,6 @@ _COS = (
 # π/2 in three parts; multiples of the first two by up to 20 bits are exact.
 _PIO2 = (1.5707963267341256, 6.077100506303966e-11, 2.0222662487959506e-21)
 _ANGLE_LIMIT = 1e6
-_SMALLEST_NORMAL = 2.2250738585072014e-308
 
 
 def exp(x: Num) -> Num:
@@ -62,9 +61,8 @@ def _log_of(k: Num, f: Num) -> Num:
 
 
 def log(x: Num) -> Num:
-    tiny = x < _SMALLEST_NORMAL
-    k, m = wide.log_parts(tiny.where(x * 4503599627370496.0, x))
-    return wide.log_specials(x, _log_of(k - tiny.where(52.0, 0.0, k), m - 1.0))
+    k, m = all_parts(x)
+    return wide.log_specials(x, _log_of(k, m - 1.0))
 
 
 def _log1p(x: Num) -> Num:

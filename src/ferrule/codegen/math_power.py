@@ -9,12 +9,11 @@ from __future__ import annotations
 from ferrule.codegen import math_wide as wide
 from ferrule.codegen.lanes import Num
 from ferrule.codegen.libm import call_libm
-from ferrule.codegen.math_exp import exp_exact, log_sum, scaled
+from ferrule.codegen.math_exp import all_parts, exp_exact, log_sum, scaled
 from ferrule.codegen.math_parts import branch, signed_power
 from ferrule.codegen.math_wide import any_lane, limit, nearest
 
 _INF = float("inf")
-_SMALLEST_NORMAL = 2.2250738585072014e-308
 # (2 atanh(s)/s - 2 - ⅔ s²) / s⁴ as a polynomial of s², |s| ≤ 0.172, to 2⁻⁵⁷ of its size
 _LOG_SERIES = (
     *(0.4, 0.28571428571429364, 0.22222222221655885, 0.18181818335392802, 0.1538459496251843),
@@ -25,18 +24,11 @@ _ROOT = (0.45368850939437955, 0.8967392149830209, -0.5237666939876867, 0.2093460
 _ROOT_2, _ROOT_HALF = 1.2599210498948732, 0.7937005259840998
 
 
-def _parts(size: Num) -> tuple[Num, Num]:
-    """(k, m) with size = 2ᵏ m and √½ ≤ m < √2 of positive numbers, denormal ones too; k as f64."""
-    tiny = size < _SMALLEST_NORMAL
-    k, m = wide.log_parts(tiny.where(size * 4503599627370496.0, size))
-    return k - tiny.where(52.0, 0.0, k), m
-
-
 def power(x: Num, y: Num) -> Num:
     if not x.b.dialect.fuses:  # what products lose must be known
         return call_libm("pow", x, y)
     size = abs(x)
-    k, m = _parts(size)
+    k, m = all_parts(size)
     high, low = log_sum(k, m - 1.0, _LOG_SERIES, exact=True)
     product = y * high
     less = -y.fma(low, y.fma(high, -product))
@@ -60,7 +52,7 @@ def cbrt(x: Num) -> Num:
     """A polynomial, a step of Halley's, and one of Newton's with what the cube loses."""
     if not x.b.dialect.fuses:
         return call_libm("cbrt", x)
-    k, m = _parts(abs(x))
+    k, m = all_parts(abs(x))
     third, whole = nearest(k * (1 / 3))
     more = third.fma(-3.0, k)  # -1, 0 or 1
     up, down = more > 0.5, more < -0.5

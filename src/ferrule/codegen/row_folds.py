@@ -97,11 +97,10 @@ def planned(block: Block, machine: Machine) -> bool:
 
 
 def holders(block: Block) -> dict[Value, int | None] | None:
-    """For each result of a reduction the number of the block's result in whose memory it lies meanwhile; None: it has
-    a line of its own. None for all where such lines are too long, or what is made of reductions is not made element by
-    element.
+    """For each result of a reduction the number of the block's result in whose memory it lies meanwhile, or None where
+    it has a line of its own: that memory may be an argument's which is read until the result is written.
 
-    A result's memory may be that of an operand that is read where the result is written.
+    No answer at all where such lines are too long, or where what is made of reductions is not made element by element.
     """
     ops = [op for op in block.ops if op.name == "reduce"]
     totals = [r for op in ops for r in op.results]

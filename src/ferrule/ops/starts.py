@@ -63,7 +63,7 @@ def _find_start(op: Op) -> Start | None:
         twice = evaluate_body(body, [*values, *values])
         idempotent = all(a.tobytes() == b.tobytes() for a, b in zip(twice, values, strict=True))
         return Start([v[0] for v in values], True) if idempotent and _commutes(body) else None
-    except (KeyError, NotImplementedError):  # an op of the body has no NumPy meaning: combine in order instead
+    except KeyError:  # an op of the body has no NumPy meaning: combine in order instead
         return None
 
 
@@ -85,7 +85,7 @@ def _find_ordered(op: Op) -> Start | None:
     try:
         if _interleaves(body, start, numbers[0]):
             return Start([v[0] for v in start], True, numbers[0])
-    except (KeyError, NotImplementedError):  # as above: combine in order
+    except KeyError:  # as above: combine in order
         pass
     return None
 
@@ -104,20 +104,21 @@ def _interleaves(body: Block, start: Sequence[np.ndarray], order: int) -> bool:
         sequence.append(values)
     begin = [np.broadcast_to(v, tries) for v in start]
 
-    def fold(elements: Sequence[list[np.ndarray]]) -> list[np.ndarray]:
-        total = begin
-        for element in elements:
-            total = evaluate_body(body, [*total, *element])
-        return total
-
-    parts = [fold(sequence[lane::lanes]) for lane in range(lanes)]
+    parts = [_folded(body, begin, sequence[lane::lanes]) for lane in range(lanes)]
     total = parts[0]
     for part in parts[1:]:
         later = total[order] > part[order]
         first = [np.where(later, b, a) for a, b in zip(total, part, strict=True)]
         second = [np.where(later, a, b) for a, b in zip(total, part, strict=True)]
         total = evaluate_body(body, [*first, *second])
-    return _same(total, fold(sequence))
+    return _same(total, _folded(body, begin, sequence))
+
+
+def _folded(body: Block, begin: Sequence[np.ndarray], elements: Sequence[Sequence[np.ndarray]]) -> Sequence[np.ndarray]:
+    total = begin
+    for element in elements:
+        total = evaluate_body(body, [*total, *element])
+    return total
 
 
 def constant_operand(op: Op, i: int) -> np.ndarray | None:
@@ -194,17 +195,11 @@ def counts_in_parts(op: Op, order: int) -> bool:
     `order`: the operand that counts.
     """
     start = lane_starts(op)
-    if start is None or not start.is_init:
+    if start is None or not start.is_init:  # else the body has been evaluated, and can be
         return False
     body, parts, length, tries = op.regions[0], 3, 3, 512
     random = np.random.default_rng(11)
     begin = [np.broadcast_to(np.asarray(v), tries) for v in start.values]
-
-    def fold(elements: Sequence[list[np.ndarray]]) -> list[np.ndarray]:
-        total = begin
-        for element in elements:
-            total = evaluate_body(body, [*total, *element])
-        return total
 
     tables = [_table(v.dtype) for v in body.args[: len(begin)]]
     drawn = [[t[random.integers(0, len(t), tries)] for t in tables] for _ in range(parts * length)]
@@ -212,11 +207,9 @@ def counts_in_parts(op: Op, order: int) -> bool:
     def numbered(at: int, number: int) -> list[np.ndarray]:
         return [np.full_like(v, number) if i == order else v for i, v in enumerate(drawn[at])]
 
-    try:
-        totals = []
-        for part in range(parts):
-            total = fold([numbered(part * length + i, i) for i in range(length)])
-            totals.append([v + part * length if i == order else v for i, v in enumerate(total)])
-        return _same(fold(totals), fold([numbered(i, i) for i in range(parts * length)]))
-    except (KeyError, NotImplementedError):
-        return False
+    totals = []
+    for part in range(parts):
+        total = _folded(body, begin, [numbered(part * length + i, i) for i in range(length)])
+        totals.append([v + part * length if i == order else v for i, v in enumerate(total)])
+    whole = _folded(body, begin, [numbered(i, i) for i in range(parts * length)])
+    return _same(_folded(body, begin, totals), whole)

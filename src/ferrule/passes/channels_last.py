@@ -108,11 +108,9 @@ def _wishes(op: Op, moved: set[Value], machine: Machine) -> Wishes | None:
             few = groups < FEWEST
         elif groups > 1:
             # Here oneDNN's kernels for channels first are the faster ones; without AVX-512 where groups are small.
+            same = image.shape[channels[0]] == result.shape[channels[1]]
             small = kernel.shape[dims.kernel_input_feature_dimension] < SMALL
-            if machine.vector_bytes >= 64:
-                few = taps == 1 or image.shape[channels[0]] == result.shape[channels[1]]
-            else:
-                few = taps > 1 and small and image.shape[channels[0]] == result.shape[channels[1]]
+            few = taps == 1 or same if machine.vector_bytes >= 64 else taps > 1 and same and small
         else:
             few = _goes_along_lines(op, dims)
         wishes = _last(image, channels[0]), None, _last(result, channels[1])
