@@ -1,4 +1,4 @@
-// Keys of a range out of many: sixteen at a time, where the processor has an instruction that closes the gaps.
+// Keys of a range out of many, a vector of them at a time (key_ranges_avx2.cc, key_ranges_avx512.cc).
 #pragma once
 
 #include <cstdint>

@@ -462,36 +462,6 @@ def test_sort_of_keys_that_differ_early(dtype, length, run):
         assert values.tobytes() == x[perm].tobytes()
 
 
-@pytest.mark.parametrize("length", [16384, 20_001, 262_143])
-@pytest.mark.parametrize("dtype", ["i", "I", "f", "B"])
-@pytest.mark.parametrize("kind", ["random", "equal", "two", "sorted", "one far", "narrow", "last", "lumps"])
-def test_sort_in_ranges(kind, dtype, length):
-    """Rows that threads may cut in ranges of keys: such as lie evenly, and such as a sample says little of."""
-    at = np.arange(length)
-    least, most = (-(1 << 31), (1 << 31) - 1) if dtype in "if" else (0, 255 if dtype == "B" else (1 << 32) - 1)
-    spread = RNG.integers(least, most, length, endpoint=True, dtype=np.int64)
-    x = {
-        "random": spread,
-        "equal": np.full(length, least),
-        "two": np.where(spread % 2 == 0, least, most),
-        "sorted": np.sort(spread)[::-1],
-        "one far": np.where(at == length // 3, most, least + at % 100),
-        "narrow": least + spread % 1000,
-        "last": most - spread % 70_000 % (most - least),
-        "lumps": np.where(at % 3 == 0, spread, least + at // 4096 % 16),
-    }[kind]
-    x = x.astype(dtype)
-    values = random((length,), "f")
-    others = [[], [np.arange(length, dtype=np.int32)], [values], [values, x[::-1].copy()]]
-    for order in "lt", "gt":
-        perm = np.argsort(x.astype("d") * (1 if order == "lt" else -1), kind="stable")
-        for other in others:
-            attrs = dict(dimension=0, is_stable=True, key=0, order=order, total=dtype == "f")
-            found = call("sort", [x, *other], [(x.shape, y.dtype) for y in (x, *other)], attrs)
-            for got, given in zip(found, (x, *other), strict=True):
-                np.testing.assert_array_equal(got, given[perm])
-
-
 COMPARATOR = """
 define void @less(ptr %p, i64 %begin, i64 %end) {
   %q1 = getelementptr ptr, ptr %p, i64 1
