@@ -168,7 +168,7 @@ class Fft : public Prepared {
     int64_t n = d == last ? columns_ : lengths_[d], inner = 1, outer = count;
     for (int64_t i = d + 1; i <= last; ++i) inner *= i == last ? columns_ : lengths_[i];
     for (int64_t i = 0; i < d; ++i) outer *= lengths_[i];
-    if (inner == 1 && plan.by_rows()) {
+    if (inner == 1 && ByRows(plan, outer)) {
       ForRows(plan, outer, pool, [&](R* scratch, int64_t row) {
         plan.TransformRow(Parts(from + row * n), Parts(to + row * n), scratch, inverse, scale);
       });
@@ -182,9 +182,8 @@ class Fft : public Prepared {
         plan.TransformLines(Parts(from + start[0]), Parts(to + start[0]), inner, re, inverse, scale);
         return;
       }
-      const bool rows = inner == 1 && lanes == kLanes;
-      if (rows) loops_.to_lanes(Parts(from + start[0]), 2 * n, n, re, im, lanes, lanes);
-      for (int64_t i = 0; !rows && i < n; ++i) {
+      if (inner == 1) ToLanes(Parts(from + start[0]), n, re, im, lanes);
+      for (int64_t i = 0; inner > 1 && i < n; ++i) {
         if (together) {
           loops_.split(Parts(from + start[0] + i * inner), re + i * lanes, im + i * lanes, lanes);
           continue;
@@ -196,8 +195,8 @@ class Fft : public Prepared {
         }
       }
       plan.Transform(inverse ? im : re, inverse ? re : im, scratch, lanes);
-      if (rows) loops_.to_rows(re, im, lanes, Parts(to + start[0]), 2 * n, n, lanes, scale);
-      for (int64_t i = 0; !rows && i < n; ++i) {
+      if (inner == 1) ToRows(re, im, lanes, Parts(to + start[0]), n, scale);
+      for (int64_t i = 0; inner > 1 && i < n; ++i) {
         if (together) {
           loops_.join(re + i * lanes, im + i * lanes, Parts(to + start[0] + i * inner), lanes, scale);
           continue;
@@ -207,6 +206,25 @@ class Fft : public Prepared {
         }
       }
     });
+  }
+
+  // Are rows transformed one by one? Else as lanes beside each other.
+  static bool ByRows(const FftPlan<R>& plan, int64_t rows) {
+    return plan.by_rows() && !(rows >= kLanes && plan.better_as_lanes());
+  }
+
+  // Rows of n points, one after the other, to lanes beside each other and back.
+  void ToLanes(const R* x, int64_t n, R* re, R* im, int64_t lanes) const {
+    if (lanes == kLanes) return loops_.to_lanes(x, 2 * n, n, re, im, lanes, lanes);
+    for (int64_t l = 0; l < lanes; ++l, x += 2 * n) {
+      for (int64_t i = 0; i < n; ++i) re[i * lanes + l] = x[2 * i], im[i * lanes + l] = x[2 * i + 1];
+    }
+  }
+  void ToRows(const R* re, const R* im, int64_t lanes, R* x, int64_t n, R scale) const {
+    if (lanes == kLanes) return loops_.to_rows(re, im, lanes, x, 2 * n, n, lanes, scale);
+    for (int64_t l = 0; l < lanes; ++l, x += 2 * n) {
+      for (int64_t i = 0; i < n; ++i) x[2 * i] = re[i * lanes + l] * scale, x[2 * i + 1] = im[i * lanes + l] * scale;
+    }
   }
 
   // Transforms between real rows and their half spectra. A row of even length is treated as a complex signal of half
@@ -226,7 +244,7 @@ class Fft : public Prepared {
       return;
     }
     const FftPlan<R>& plan = *plans_.back();
-    if (plan.by_rows()) {
+    if (ByRows(plan, Rows(count))) {
       ForRows(plan, Rows(count), pool, [&](R* scratch, int64_t row) {
         const R* x = from + row * n;
         R *z = scratch + 4 * h, *y = Parts(to + row * columns_);
@@ -238,28 +256,23 @@ class Fft : public Prepared {
       return;
     }
     ForLines(plan, Rows(count), pool, [&](R* re, R* im, R* scratch, int64_t line, int64_t lanes) {
-      const bool pairs = even && lanes == kLanes;
-      if (pairs) loops_.to_lanes(from + line * n, n, h, re, im, lanes, lanes);
-      for (int64_t l = 0; !pairs && l < lanes; ++l) {
-        const R* x = from + (line + l) * n;
-        for (int64_t i = 0; i < h; ++i) {
-          re[i * lanes + l] = even ? x[2 * i] : x[i];
-          im[i * lanes + l] = even ? x[2 * i + 1] : R(0);
+      if (even) {
+        ToLanes(from + line * n, h, re, im, lanes);
+        plan.Transform(re, im, scratch, lanes);
+        ToRows(re, im, lanes, scratch, h, R(1));
+        for (int64_t l = 0; l < lanes; ++l) {
+          loops_.unfold(scratch + l * n, roots_->values.data(), Parts(to + (line + l) * columns_), h, 0, h);
         }
+        return;
+      }
+      for (int64_t l = 0; l < lanes; ++l) {
+        const R* x = from + (line + l) * n;
+        for (int64_t i = 0; i < n; ++i) re[i * lanes + l] = x[i], im[i * lanes + l] = R(0);
       }
       plan.Transform(re, im, scratch, lanes);
       for (int64_t l = 0; l < lanes; ++l) {
         C* x = to + (line + l) * columns_;
-        for (int64_t k = 0; k < columns_; ++k) {
-          int64_t i = (k == h ? 0 : k) * lanes + l, j = (k == 0 ? 0 : h - k) * lanes + l;
-          if (!even) {
-            x[k] = C(re[i], im[i]);
-            continue;
-          }
-          R sr = re[i] + re[j], si = im[i] - im[j], dr = re[i] - re[j], di = im[i] + im[j];
-          R wr = roots_->values[2 * k], wi = roots_->values[2 * k + 1];
-          x[k] = C((sr + (dr * wi + di * wr)) / 2, (si - (dr * wr - di * wi)) / 2);
-        }
+        for (int64_t k = 0; k < columns_; ++k) x[k] = C(re[k * lanes + l], im[k * lanes + l]);
       }
     });
   }
@@ -278,7 +291,7 @@ class Fft : public Prepared {
       return;
     }
     const FftPlan<R>& plan = *plans_.back();
-    if (plan.by_rows() && !even) {
+    if (ByRows(plan, Rows(count)) && !even) {
       ForRows(plan, Rows(count), pool, [&](R* scratch, int64_t row) {
         const C* x = from + row * columns_;
         R* z = scratch + 4 * h;
@@ -292,7 +305,7 @@ class Fft : public Prepared {
       });
       return;
     }
-    if (plan.by_rows()) {
+    if (ByRows(plan, Rows(count))) {
       ForRows(plan, Rows(count), pool, [&](R* scratch, int64_t row) {
         R* z = scratch + 4 * h;
         loops_.fold(Parts(from + row * columns_), roots_->values.data(), z, h, 0, h);
@@ -301,39 +314,27 @@ class Fft : public Prepared {
       return;
     }
     ForLines(plan, Rows(count), pool, [&](R* re, R* im, R* scratch, int64_t line, int64_t lanes) {
+      if (even) {
+        for (int64_t l = 0; l < lanes; ++l) {
+          loops_.fold(Parts(from + (line + l) * columns_), roots_->values.data(), scratch + l * n, h, 0, h);
+        }
+        ToLanes(scratch, h, re, im, lanes);
+        plan.Transform(im, re, scratch, lanes);
+        ToRows(re, im, lanes, to + line * n, h, scale_);
+        return;
+      }
       for (int64_t l = 0; l < lanes; ++l) {
         const C* x = from + (line + l) * columns_;
-        // The imaginary parts of a real signal's first and middle coefficients do not count.
-        auto at = [&](int64_t k) { return k == 0 || 2 * k == n ? C(x[k].real()) : x[k]; };
-        for (int64_t k = 0; k < h; ++k) {
-          R zr, zi;
-          if (even) {
-            C a = at(k), b = at(h - k);
-            R sr = a.real() + b.real(), si = a.imag() - b.imag(), dr = a.real() - b.real(), di = a.imag() + b.imag();
-            R wr = roots_->values[2 * k], wi = roots_->values[2 * k + 1];
-            zr = sr - (di * wr - dr * wi);
-            zi = si + (dr * wr + di * wi);
-          } else {
-            C a = 2 * k < n ? at(k) : std::conj(at(n - k));
-            zr = a.real(), zi = a.imag();
-          }
-          re[k * lanes + l] = zr;
-          im[k * lanes + l] = zi;
+        // The imaginary part of a real signal's first coefficient does not count.
+        re[l] = x[0].real(), im[l] = R(0);
+        for (int64_t k = 1; k < columns_; ++k) {
+          re[k * lanes + l] = re[(n - k) * lanes + l] = x[k].real();
+          im[k * lanes + l] = x[k].imag(), im[(n - k) * lanes + l] = -x[k].imag();
         }
       }
       plan.Transform(im, re, scratch, lanes);
-      const bool pairs = even && lanes == kLanes;
-      if (pairs) loops_.to_rows(re, im, lanes, to + line * n, n, h, lanes, scale_);
-      for (int64_t l = 0; !pairs && l < lanes; ++l) {
-        R* x = to + (line + l) * n;
-        for (int64_t i = 0; i < h; ++i) {
-          if (even) {
-            x[2 * i] = re[i * lanes + l] * scale_;
-            x[2 * i + 1] = im[i * lanes + l] * scale_;
-          } else {
-            x[i] = re[i * lanes + l] * scale_;
-          }
-        }
+      for (int64_t l = 0; l < lanes; ++l) {
+        for (int64_t i = 0; i < n; ++i) to[(line + l) * n + i] = re[i * lanes + l] * scale_;
       }
     });
   }

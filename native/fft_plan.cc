@@ -73,13 +73,14 @@ const FftKernels& Chosen() {
   return kBaselineFft;
 }
 
-// The radices of a length's stages. Powers of two go in eights, and in fours where that leaves no two alone. The larger
-// ones come last, when there are many points beside each other to make vectors of.
+// The radices of a length's stages. Powers of two go in eights, and in fours where that leaves no two alone, or only
+// fours before odd ones, which would fill but half of a vector. The larger ones come last, when there are many points
+// beside each other to make vectors of.
 std::vector<int64_t> Radices(int64_t n) {
   std::vector<int64_t> radices;
   int64_t twos = 0, rest = n;
   for (; rest % 2 == 0; rest /= 2) ++twos;
-  for (; twos >= 3 && twos != 4; twos -= 3) radices.push_back(8);
+  for (; twos >= 3 && (twos != 4 || (radices.empty() && rest > 1)); twos -= 3) radices.push_back(8);
   for (; twos >= 2; twos -= 2) radices.push_back(4);
   if (twos) radices.push_back(2);
   for (int64_t p = 3; p * p <= rest; p += 2) {
@@ -153,6 +154,12 @@ FftPlan<R>::FftPlan(int64_t n) : n_(n), by_lines_(ByLines(n)) {
   for (int64_t j = 0; j < stage.rest; ++j) {
     for (int64_t part = 0; part < parts; ++part) first_[part * stage.rest + j] = stage.twiddle[j * parts + part];
   }
+}
+
+template <class R>
+bool FftPlan<R>::better_as_lanes() const {
+  const int64_t bytes = 4 * n_ * kLine<R> * static_cast<int64_t>(sizeof(R));
+  return !alone() && (stages_[0].radix % 4 != 0 || bytes <= (Known<R>(stages_.back().radix) ? 1 : 4) * kNearest);
 }
 
 template <class R>

@@ -58,6 +58,9 @@ class FftPlan {
 
   // Can one signal be transformed by itself with full vectors? Then nothing has to be interleaved with others.
   bool by_rows() const { return !first_.empty() || alone(); }
+  // And yet, is that slower than kLine<R> of them as lanes? What precedes the loops of short ones takes longer than the
+  // loops, and the parts of what an odd radix sorts fill no vector.
+  bool better_as_lanes() const;
   // One signal of interleaved real and imaginary parts, times `scale`; `scratch` has 4 size() numbers. `from` may be
   // `to`.
   void TransformRow(const R* from, R* to, R* scratch, bool inverse, R scale) const;

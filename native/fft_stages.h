@@ -89,19 +89,18 @@ FERRULE_ALWAYS void Butterflies(const R* ar, const R* ai, int64_t step, R* br, R
   for (int r = 0; r < kRadix; ++r) At<kBytes>(br + r * span) = re[r], At<kBytes>(bi + r * span) = im[r];
 }
 
-#if FERRULE_VECTOR_BYTES == 64
 // The parts of a stage of two points j where half a vector holds what is treated alike, one after the other in x.
-template <int kRadix, class R>
+template <int kBytes, int kRadix, class R>
 FERRULE_ALWAYS void TwoEach(const R* xr, const R* xi, R* yr, R* yi, int64_t step, const R* w) {
-  typedef typename Wide<R, 64>::V V;
-  typedef typename Wide<R, 64>::H H;
-  constexpr int64_t kSpan = kWidth<R>;
+  typedef typename Wide<R, kBytes>::V V;
+  typedef typename Wide<R, kBytes>::H H;
+  constexpr int64_t kSpan = kBytes / 2 / sizeof(R);
   alignas(64) V re[kRadix], im[kRadix];
-  for (int r = 0; r < kRadix; ++r) re[r] = At<64>(xr + r * step), im[r] = At<64>(xi + r * step);
+  for (int r = 0; r < kRadix; ++r) re[r] = At<kBytes>(xr + r * step), im[r] = At<kBytes>(xi + r * step);
   Points<R, kRadix>(re, im);
   const auto store = [&](R* y, const V& v) {
     const H* halves = reinterpret_cast<const H*>(&v);
-    At(y) = halves[0], At(y + kRadix * kSpan) = halves[1];
+    At<kBytes / 2>(y) = halves[0], At<kBytes / 2>(y + kRadix * kSpan) = halves[1];
   };
   store(yr, re[0]), store(yi, im[0]);
   for (int r = 1; r < kRadix; ++r) {
@@ -112,7 +111,24 @@ FERRULE_ALWAYS void TwoEach(const R* xr, const R* xi, R* yr, R* yi, int64_t step
     store(yr + r * kSpan, real), store(yi + r * kSpan, imaginary);
   }
 }
-#endif
+
+// A stage in which so many bytes, a vector or half of one, are treated alike.
+template <int kBytes, bool kTwo, int kRadix, class R>
+FERRULE_ALWAYS void StageOf(const R* xr, const R* xi, R* yr, R* yi, int64_t rest, int64_t apart, const R* twiddle) {
+  constexpr int64_t kSpan = kBytes / sizeof(R);
+  const int64_t step = rest * apart;
+  int64_t j = 0;
+  if constexpr (kTwo) {
+    for (; apart == kSpan && j + 2 <= rest; j += 2, twiddle += 4 * (kRadix - 1)) {
+      const int64_t from = j * kSpan, to = kRadix * from;
+      TwoEach<2 * kBytes, kRadix>(xr + from, xi + from, yr + to, yi + to, step, twiddle);
+    }
+  }
+  for (; j < rest; ++j, twiddle += 2 * (kRadix - 1)) {
+    const int64_t from = j * apart, to = kRadix * j * kSpan;
+    Butterflies<kBytes, kRadix>(xr + from, xi + from, step, yr + to, yi + to, kSpan, twiddle);
+  }
+}
 
 // One stage: for each j, the transforms of the points x[j + rest * r], multiplied by powers of the j-th root, go to
 // y[kRadix * j + r]. `span` consecutive numbers (lanes and what earlier stages sorted) are treated alike; in x, points
@@ -120,29 +136,11 @@ FERRULE_ALWAYS void TwoEach(const R* xr, const R* xi, R* yr, R* yi, int64_t step
 template <class R, int kRadix>
 void Stage(const R* __restrict xr, const R* __restrict xi, R* __restrict yr, R* __restrict yi, int64_t rest,
            int64_t span, int64_t apart, const R* twiddle) {
-  int64_t step = rest * apart;
-  int64_t j = 0;
-  if (span == kFull<R>) {
-    for (; j < rest; ++j, twiddle += 2 * (kRadix - 1)) {
-      const int64_t from = j * apart, to = kRadix * j * kFull<R>;
-      Butterflies<kFullBytes, kRadix>(xr + from, xi + from, step, yr + to, yi + to, kFull<R>, twiddle);
-    }
-    return;
-  }
-  if (span == kWidth<R>) {
-#if FERRULE_VECTOR_BYTES == 64
-    for (; apart == span && j + 2 <= rest; j += 2, twiddle += 4 * (kRadix - 1)) {
-      const int64_t from = j * kWidth<R>, to = kRadix * from;
-      TwoEach<kRadix>(xr + from, xi + from, yr + to, yi + to, step, twiddle);
-    }
-#endif
-    for (; j < rest; ++j, twiddle += 2 * (kRadix - 1)) {
-      const int64_t from = j * apart, to = kRadix * j * kWidth<R>;
-      Butterflies<32, kRadix>(xr + from, xi + from, step, yr + to, yi + to, kWidth<R>, twiddle);
-    }
-    return;
-  }
-  for (; j < rest; ++j, twiddle += 2 * (kRadix - 1)) {
+  if (span == kFull<R>) return StageOf<kFullBytes, false, kRadix>(xr, xi, yr, yi, rest, apart, twiddle);
+  if (span == kWidth<R>) return StageOf<32, kFullBytes == 64, kRadix>(xr, xi, yr, yi, rest, apart, twiddle);
+  if (span == kWidth<R> / 2) return StageOf<16, true, kRadix>(xr, xi, yr, yi, rest, apart, twiddle);
+  const int64_t step = rest * apart;
+  for (int64_t j = 0; j < rest; ++j, twiddle += 2 * (kRadix - 1)) {
     const R *ar = xr + j * apart, *ai = xi + j * apart;
     R *br = yr + kRadix * j * span, *bi = yi + kRadix * j * span;
     int64_t t = 0;
@@ -154,6 +152,10 @@ void Stage(const R* __restrict xr, const R* __restrict xi, R* __restrict yr, R* 
     if (t + kWidth<R> <= span) {
       Butterflies<32, kRadix>(ar + t, ai + t, step, br + t, bi + t, span, twiddle);
       t += kWidth<R>;
+    }
+    if (t + kWidth<R> / 2 <= span) {
+      Butterflies<16, kRadix>(ar + t, ai + t, step, br + t, bi + t, span, twiddle);
+      t += kWidth<R> / 2;
     }
     for (; t < span; ++t) {
       R re[kRadix], im[kRadix];

@@ -61,6 +61,10 @@ FERRULE_ALWAYS void ExchangeHalves(Wide<double>::V& a, Wide<double>::V& b) {
   a = first;
 }
 
+// One number in the first half of a vector, another in the second.
+FERRULE_ALWAYS void Halves(float a, float b, Wide<float>::V& v) { v = Wide<float>::V{a, a, a, a, b, b, b, b}; }
+FERRULE_ALWAYS void Halves(double a, double b, Wide<double>::V& v) { v = Wide<double>::V{a, a, b, b}; }
+
 // In each half: numbers of the two vectors by turns, the first ones in a, the rest in b.
 FERRULE_ALWAYS void Interleave(Wide<float>::V& a, Wide<float>::V& b) {
   Wide<float>::V first = __builtin_shufflevector(a, b, 0, 8, 1, 9, 4, 12, 5, 13);

@@ -543,9 +543,34 @@ def test_topk_of_rows_in_order(rows, k):
 
 
 # --- fft --------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize(
-    "length", [*range(1, 18), 30, 31, 37, 49, 64, 96, 101, 128, 180, 243, 320, 1000, 1024, 2018, 4096]
-)
+FFT_LENGTHS = [
+    *range(1, 18),
+    20,
+    24,
+    28,
+    30,
+    31,
+    36,
+    37,
+    48,
+    49,
+    60,
+    64,
+    96,
+    100,
+    101,
+    125,
+    128,
+    180,
+    196,
+    240,
+    243,
+    250,
+]
+FFT_LENGTHS += [308, 320, 500, 625, 720, 1000, 1001, 1024, 1250, 2018, 4096]
+
+
+@pytest.mark.parametrize("length", FFT_LENGTHS)
 @pytest.mark.parametrize("single", [False, True])
 def test_fft(length, single):
     for batch in (1, 3, 21):
@@ -565,6 +590,11 @@ def test_fft(length, single):
         got = call("fft", [y], [((batch, length), r)], dict(type="IRFFT", length=(length,)))[0]
         want = np.fft.irfft(wide(y), length)
         assert np.abs(got - want).max() <= tolerance * max(1, np.abs(want).max())
+
+
+@pytest.mark.parametrize("isa", ["avx2", "baseline"])
+def test_fft_in_each_instruction_set(isa):
+    under(isa, "import test_calls as t; [t.test_fft(n, single) for n in t.FFT_LENGTHS for single in (False, True)]")
 
 
 @pytest.mark.parametrize("length", [1001, 808, 291, 2032, 157, 163, 326, 995, 251, 4072, 27221])
