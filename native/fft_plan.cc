@@ -158,8 +158,11 @@ FftPlan<R>::FftPlan(int64_t n) : n_(n), by_lines_(ByLines(n)) {
 
 template <class R>
 bool FftPlan<R>::better_as_lanes() const {
-  const int64_t bytes = 4 * n_ * kLine<R> * static_cast<int64_t>(sizeof(R));
-  return !alone() && (stages_[0].radix % 4 != 0 || bytes <= (Known<R>(stages_.back().radix) ? 1 : 4) * kNearest);
+  if (alone()) return false;
+  if (stages_[0].radix % 4 != 0) return true;
+  // Four numbers f64 are half a vector or all of it, and rows are soon as fast.
+  const bool known = Known<R>(stages_.back().radix), narrow = sizeof(R) == 4;
+  return n_ < (known ? narrow ? 128 : 33 : narrow ? 513 : 65);
 }
 
 template <class R>

@@ -32,7 +32,12 @@ def cases() -> list[Case]:
         fft(1000, 1000, "1000 × 1000", jnp.fft.fft, lambda: complexes(1000, 1000), f and f.fft),
         fft(64, 4096, "inverse, 64 × 4096", jnp.fft.ifft, lambda: complexes(64, 4096), f and f.ifft),
         fft(256, 4096, "real, 256 × 4096", jnp.fft.rfft, lambda: (normal(256, 4096),), f and f.rfft, 8.0),
+        fft(2000, 500, "2000 × 500", jnp.fft.fft, lambda: complexes(2000, 500), f and f.fft),
+        fft(20000, 28, "20000 × 28", jnp.fft.fft, lambda: complexes(20000, 28), f and f.fft),
+        fft(1000, 1000, "real, 1000 × 1000", jnp.fft.rfft, lambda: (normal(1000, 1000),), f and f.rfft, 8.0),
+        fft(5000, 200, "real, 5000 × 200", jnp.fft.rfft, lambda: (normal(5000, 200),), f and f.rfft, 8.0),
         fft(1, 512 * 512, "2-D, 512²", jnp.fft.fft2, lambda: complexes(512, 512), f and f.fft2),
+        fft(1, 720 * 1200, "2-D, 720 × 1200", jnp.fft.fft2, lambda: complexes(720, 1200), f and f.fft2),
         fft(16, 256 * 256, "2-D, 16 of 256²", jnp.fft.fft2, lambda: complexes(16, 256, 256), f and f.fft2),
         fft(
             2,
