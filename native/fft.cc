@@ -227,6 +227,22 @@ class Fft : public Prepared {
     }
   }
 
+  // The same of n real numbers, pair by pair, and the last one or, with fewer lanes, all alone.
+  void RealToLanes(const R* x, int64_t n, R* re, int64_t lanes) const {
+    const int64_t pairs = lanes == kLanes ? n / 2 : 0;
+    if (pairs > 0) loops_.to_lanes(x, n, pairs, re, re + lanes, 2 * lanes, lanes);
+    for (int64_t l = 0; l < lanes; ++l, x += n) {
+      for (int64_t i = 2 * pairs; i < n; ++i) re[i * lanes + l] = x[i];
+    }
+  }
+  void LanesToReal(const R* re, int64_t lanes, R* x, int64_t n, R scale) const {
+    const int64_t pairs = lanes == kLanes ? n / 2 : 0;
+    if (pairs > 0) loops_.to_rows(re, re + lanes, 2 * lanes, x, n, pairs, lanes, scale);
+    for (int64_t l = 0; l < lanes; ++l, x += n) {
+      for (int64_t i = 2 * pairs; i < n; ++i) x[i] = re[i * lanes + l] * scale;
+    }
+  }
+
   // Transforms between real rows and their half spectra. A row of even length is treated as a complex signal of half
   // the length, z[i] = x[2i] + i x[2i+1], and X[k] = (Z[k] + Z'[h-k]) / 2 - i w^k (Z[k] - Z'[h-k]) / 2 (' conjugates).
   // (Two rows as one complex signal would be as fast, but a NaN or a large value in one would spoil the other.)
@@ -265,15 +281,10 @@ class Fft : public Prepared {
         }
         return;
       }
-      for (int64_t l = 0; l < lanes; ++l) {
-        const R* x = from + (line + l) * n;
-        for (int64_t i = 0; i < n; ++i) re[i * lanes + l] = x[i], im[i * lanes + l] = R(0);
-      }
+      RealToLanes(from + line * n, n, re, lanes);
+      std::fill_n(im, n * lanes, R(0));
       plan.Transform(re, im, scratch, lanes);
-      for (int64_t l = 0; l < lanes; ++l) {
-        C* x = to + (line + l) * columns_;
-        for (int64_t k = 0; k < columns_; ++k) x[k] = C(re[k * lanes + l], im[k * lanes + l]);
-      }
+      ToRows(re, im, lanes, Parts(to + line * columns_), columns_, R(1));
     });
   }
 
@@ -323,19 +334,14 @@ class Fft : public Prepared {
         ToRows(re, im, lanes, to + line * n, h, scale_);
         return;
       }
-      for (int64_t l = 0; l < lanes; ++l) {
-        const C* x = from + (line + l) * columns_;
-        // The imaginary part of a real signal's first coefficient does not count.
-        re[l] = x[0].real(), im[l] = R(0);
-        for (int64_t k = 1; k < columns_; ++k) {
-          re[k * lanes + l] = re[(n - k) * lanes + l] = x[k].real();
-          im[k * lanes + l] = x[k].imag(), im[(n - k) * lanes + l] = -x[k].imag();
-        }
+      ToLanes(Parts(from + line * columns_), columns_, re, im, lanes);
+      std::fill_n(im, lanes, R(0));  // the imaginary part of a real signal's first coefficient does not count
+      for (int64_t k = columns_; k < n; ++k) {
+        const int64_t at = k * lanes, other = (n - k) * lanes;
+        for (int64_t l = 0; l < lanes; ++l) re[at + l] = re[other + l], im[at + l] = -im[other + l];
       }
       plan.Transform(im, re, scratch, lanes);
-      for (int64_t l = 0; l < lanes; ++l) {
-        for (int64_t i = 0; i < n; ++i) to[(line + l) * n + i] = re[i * lanes + l] * scale_;
-      }
+      LanesToReal(re, lanes, to + line * n, n, scale_);
     });
   }
 
