@@ -159,8 +159,8 @@ FftPlan<R>::FftPlan(int64_t n) : n_(n), by_lines_(ByLines(n)) {
 template <class R>
 bool FftPlan<R>::better_as_lanes() const {
   if (alone()) return false;
-  if (stages_[0].radix % 4 != 0) return true;
-  // Four numbers f64 are half a vector or all of it, and rows are soon as fast.
+  if (stages_[0].radix % 4 != 0) return n_ <= 1 << 14;  // longer ones leave a thread's caches
+  // Four numbers f64 are a vector of 32 bytes, and rows are soon as fast.
   const bool known = Known<R>(stages_.back().radix), narrow = sizeof(R) == 4;
   return n_ < (known ? narrow ? 128 : 33 : narrow ? 513 : 65);
 }
