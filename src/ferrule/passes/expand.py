@@ -30,6 +30,8 @@ from ferrule.targets.machine import Machine
 
 # Smaller results are cheaper as one kernel that selects per element.
 PARTS_FROM = 2048
+# An array joined of more parts is one kernel, too.
+MOST_PARTS = 256
 # A padding of a smaller array is filled as a whole before the array is written into it, not edge by edge.
 EDGES_FROM = 1 << 18
 # An array joined of more parts, or of expressions of more operations per element, is not selected from where it is
@@ -191,15 +193,40 @@ def _short_rows(op: Op) -> bool:
 
 
 def _concatenate(out: Block, op: Op, operands: list[Value]) -> Sequence[Value] | None:
-    if op.result.type.size < PARTS_FROM or len(operands) > 256:  # type: ignore[union-attr]
+    whole = tensor(op.result)
+    if whole.size < PARTS_FROM:
         return None
-    dim, at = op.attrs["dimension"], [0] * len(op.result.shape)
-    whole = out.add("uninitialized", [], op.result.type, {}, (), op.loc).result
-    for part in operands:
-        if part.type.size:  # type: ignore[union-attr]
-            whole = _write(out, whole, part, at, op)
-        at[dim] += part.shape[dim]
-    return [whole]
+    dim, first = op.attrs["dimension"], [0] * len(whole.shape)
+    pieces = list(_pieces(operands, dim, first, whole.size // 16))
+    if len(pieces) > MOST_PARTS:
+        pieces = list(_pieces(operands, dim, first, None))
+    if len(pieces) > MOST_PARTS:
+        return None
+    value = out.add("uninitialized", [], whole, {}, (), op.loc).result
+    for part, at in pieces:
+        value = _write(out, value, part, at, op)
+    return [value]
+
+
+def _pieces(
+    parts: Sequence[Value], dim: int, at: Sequence[int], little: int | None
+) -> Iterator[tuple[Value, list[int]]]:
+    """What is joined, and where in the whole it begins. Of a part that is joined itself its parts, unless `little` is
+    None: where they lie in runs of a line or more, or are no more than `little`. (One loop for all of it would choose
+    the part for each element.)"""
+    start = list(at)
+    for part in parts:
+        inner = part.op if part.op is not None and part.op.name == "concatenate" else None
+        if inner is not None and little is not None and _apart(inner, little):
+            yield from _pieces(inner.operands, inner.attrs["dimension"], start, little)
+        elif tensor(part).size:
+            yield part, list(start)
+        start[dim] += part.shape[dim]
+
+
+def _apart(joined: Op, little: int) -> bool:
+    dim, bits = joined.attrs["dimension"], joined.result.dtype.bits
+    return all(tensor(v).size <= little or prod(v.shape[dim:]) * bits >= 8 * LINE for v in joined.operands)
 
 
 def _pad(out: Block, op: Op, operands: list[Value]) -> Sequence[Value] | None:

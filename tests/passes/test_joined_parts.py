@@ -1,0 +1,61 @@
+"""Arrays joined of joined arrays: the parts of the parts are written to their places."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+import pytest
+from test_paddings import with_anything
+
+from ferrule.ir import Block, Tensor, Value, rewrite
+from ferrule.ir.types import DTYPES
+from ferrule.passes.expand import MOST_PARTS, expand
+from ferrule.targets.cpu import host
+from ferrule.targets.reference import evaluate_block
+
+
+def join(block: Block, parts: list[Value], dim: int) -> Value:
+    shape = list(parts[0].shape)
+    shape[dim] = sum(v.shape[dim] for v in parts)
+    return block.add("concatenate", parts, Tensor(shape, parts[0].dtype), {"dimension": dim}).result
+
+
+def written(block: Block) -> list[tuple[int, ...]]:
+    """The shapes that are written, after a look at the values."""
+    rng = np.random.default_rng(0)
+    xs = [rng.integers(0, 99, v.shape).astype(v.dtype.numpy) for v in block.args]
+    expanded = rewrite(expand(block, host()), with_anything)
+    for got, want in zip(evaluate_block(expanded, xs), evaluate_block(block, xs), strict=True):
+        np.testing.assert_array_equal(got, want)
+    return [tuple(op.operands[1].shape) for op in expanded.ops if op.name == "dynamic_update_slice"]
+
+
+def arguments(*shapes: tuple[int, ...], dtype: str = "f32") -> Block:
+    return Block([Tensor(shape, DTYPES[dtype]) for shape in shapes])
+
+
+@pytest.mark.parametrize("dtype", ["f32", "i8", "complex<f32>"])
+def test_parts_of_parts_are_written(dtype: str) -> None:
+    shapes = (2, 400), (9, 400), (3, 400), (14, 1), (14, 2)
+    block = arguments(*shapes, dtype=dtype)
+    a, b, c, left, right = block.args
+    rows = join(block, [join(block, [a, b], 0), c], 0)
+    block.results = [join(block, [join(block, [left, rows], 1), right], 1)]
+    assert sorted(written(block)) == sorted(shapes)
+
+
+def test_short_runs_stay_one_loop() -> None:
+    """Two parts of two columns each would be written in steps of 8 bytes."""
+    block = arguments(*[(999, 2)] * 2, (999, 4))
+    pairs = join(block, block.args[:2], 1)
+    block.results = [join(block, [pairs, block.args[2]], 0)]
+    assert written(block) == [(999, 4), (999, 4)]
+
+
+def test_too_many_parts_of_parts() -> None:
+    count = MOST_PARTS // 2
+    block = arguments(*[(1, 64)] * (3 * count))
+    thirds = [join(block, block.args[i * count : (i + 1) * count], 0) for i in range(3)]
+    block.results = [join(block, thirds, 0)]
+    assert sum(prod(shape) for shape in written(block)) >= 3 * count * 64
