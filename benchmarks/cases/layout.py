@@ -162,6 +162,13 @@ def cases() -> list[Case]:
             bytes=8 * 16 * 224 * 224 * 3,
         ),
         Case(
+            "reflect images, 16 × 3 × 224 × 224",
+            lambda x: jnp.pad(x, ((0, 0), (0, 0), (3, 3), (3, 3)), mode="reflect"),
+            lambda: (normal(16, 3, 224, 224),),
+            torch=lambda x: torch.nn.functional.pad(x, (3, 3, 3, 3), mode="reflect"),
+            bytes=8 * 16 * 224 * 224 * 3,
+        ),
+        Case(
             "outer sum, 4096²",
             lambda x, y: x[:, None] + y,
             lambda: (normal(4096), normal(4096, seed=1)),
