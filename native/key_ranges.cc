@@ -20,6 +20,12 @@ const KeyRangeLoops* Loops() {
 #endif
 }
 
+template <class T>
+int64_t OneByOne(const T* items, int64_t i, int64_t end) {
+  while (i < end && static_cast<uint32_t>(items[i]) >= static_cast<uint32_t>(items[i - 1])) ++i;
+  return i;
+}
+
 }  // namespace
 
 void KeyExtent::Add(const KeyExtent& other) {
@@ -44,11 +50,11 @@ int64_t PickKeys(const uint32_t* keys, int64_t count, uint32_t first, uint32_t l
 }
 
 int64_t FirstOutOfOrder(const uint64_t* items, int64_t from, int64_t end) {
-  return Loops()->first_pair(items, from, end);
+  return OneByOne(items, Loops()->first_pair(items, from, end), end);
 }
 
 int64_t FirstOutOfOrder(const uint32_t* items, int64_t from, int64_t end) {
-  return Loops()->first_key(items, from, end);
+  return OneByOne(items, Loops()->first_key(items, from, end), end);
 }
 
 }  // namespace ferrule

@@ -118,10 +118,7 @@ int64_t FirstPair(const uint64_t* items, int64_t from, int64_t end) {
     const unsigned less = Mask(_mm256_cmpgt_epi32(before, these)) & 0x55;
     if (less != 0) return i + __builtin_ctz(less) / 2;
   }
-  for (; i < end; ++i) {
-    if (static_cast<uint32_t>(items[i]) < static_cast<uint32_t>(items[i - 1])) return i;
-  }
-  return end;
+  return i;
 }
 
 int64_t FirstKey(const uint32_t* items, int64_t from, int64_t end) {
@@ -130,10 +127,7 @@ int64_t FirstKey(const uint32_t* items, int64_t from, int64_t end) {
     const unsigned less = Mask(_mm256_cmpgt_epi32(Signed(Load(items + i - 1)), Signed(Load(items + i))));
     if (less != 0) return i + __builtin_ctz(less);
   }
-  for (; i < end; ++i) {
-    if (items[i] < items[i - 1]) return i;
-  }
-  return end;
+  return i;
 }
 
 }  // namespace

@@ -88,9 +88,7 @@ int64_t FirstPair(const uint64_t* items, int64_t from, int64_t end) {
     const unsigned less = _mm512_mask_cmplt_epu32_mask(0x5555, these, before);
     if (less != 0) return i + __builtin_ctz(less) / 2;
   }
-  for (; i < end; ++i)
-    if (static_cast<uint32_t>(items[i]) < static_cast<uint32_t>(items[i - 1])) return i;
-  return end;
+  return i;
 }
 
 int64_t FirstKey(const uint32_t* items, int64_t from, int64_t end) {
@@ -100,9 +98,7 @@ int64_t FirstKey(const uint32_t* items, int64_t from, int64_t end) {
     const unsigned less = _mm512_cmplt_epu32_mask(_mm512_loadu_si512(items + i), _mm512_loadu_si512(items + i - 1));
     if (less != 0) return i + __builtin_ctz(less);
   }
-  for (; i < end; ++i)
-    if (items[i] < items[i - 1]) return i;
-  return end;
+  return i;
 }
 
 }  // namespace

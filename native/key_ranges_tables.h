@@ -11,6 +11,7 @@ struct KeyRangeLoops {
   int64_t (*pick_pairs)(const uint32_t* keys, const uint32_t* others, int64_t count, uint32_t first, uint32_t last,
                         uint64_t* to, int64_t room);
   int64_t (*pick)(const uint32_t* keys, int64_t count, uint32_t first, uint32_t last, uint32_t* to, int64_t room);
+  // The first out of order, or the first that was not looked at, as it and what follows fill no vector.
   int64_t (*first_pair)(const uint64_t* items, int64_t from, int64_t end);
   int64_t (*first_key)(const uint32_t* items, int64_t from, int64_t end);
 };
