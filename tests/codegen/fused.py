@@ -11,7 +11,7 @@ import numpy as np
 
 from ferrule.codegen.kernel import Kernel, emit_kernel
 from ferrule.codegen.object import compile_module
-from ferrule.ir import Block, Op, Tensor, Type, Value
+from ferrule.ir import Block, Op, Tensor, Type, Value, tensor
 from ferrule.ir.types import BY_NUMPY, DTYPES, DType
 from ferrule.native import library_path
 from ferrule.ops import OPS
@@ -136,6 +136,10 @@ class Linked:
                 self.functions[kernel.symbol](ctypes.addressof(pointers), begin, end)
 
 
+# After a result there are so many bytes that hold this, before the kernel has run and after it.
+BEYOND, UNTOUCHED = 64, 0x5A
+
+
 def guarded(array: np.ndarray) -> np.ndarray:
     """A copy with no room after its end that would hide a read past it (as far as NumPy can do that)."""
     return np.array(array, order="C", copy=True)
@@ -151,10 +155,13 @@ def check(cases: Sequence[Case], machine: Machine | None = None) -> None:
         expected = evaluate(c.block, c.args)
         for pieces in (1, 3):
             args = [guarded(a) for a in c.args]
-            outs = [np.ones(r.shape, r.dtype.numpy) for r in c.block.results]
+            whole = [np.full(tensor(r).nbytes + BEYOND, UNTOUCHED, np.uint8) for r in c.block.results]
+            outs = [w[:-BEYOND].view(r.dtype.numpy).reshape(r.shape) for w, r in zip(whole, c.block.results)]
             for i in range(c.inplace):
                 outs[i] = args[i]
             linked.run(kernel, [*args, *outs], pieces)
+            if any((w[-BEYOND:] != UNTOUCHED).any() for w in whole):
+                wrong.append(f"{c.name} ({pieces} pieces): writes past the end")
             for got, want, value in zip(outs, expected, c.block.results, strict=True):
                 message = difference(got, want, value.dtype, c.tolerance)
                 if message:

@@ -138,17 +138,75 @@ def test_windows_are_not_gathered() -> None:
     assert "gather" not in emit_kernel(g.done(pooled(g, g.args[0], 3, 2, 1)), "k", host()).text
 
 
-@pytest.mark.parametrize("count, pieces", [(6, (4, 2)), (7, (4, 2)), (13, (8, 4)), (3, (2,))])
-def test_ends_of_short_rows_are_shorter_vectors(count: int, pieces: tuple[int, ...]) -> None:
-    """Without masks: rows of 6 floats are 4 and 2."""
-    narrow = replace(host(), vector_bytes=32)
+NARROW = replace(host(), vector_bytes=32)
 
-    def turned(g, x):  # type: ignore[no-untyped-def]
-        return g("transpose", x, permutation=(1, 0, 2))
 
+def turned(g, *operands):  # type: ignore[no-untyped-def]
+    """Rows stay rows, in another order: loops that cannot be joined to one."""
+    turns = [g("transpose", x, permutation=(1, 0, 2)) for x in operands]
+    return turns[0] if len(turns) == 1 else turns
+
+
+@pytest.mark.parametrize("count, rest", [(6, 6), (7, 7), (13, 5), (3, 3)])
+def test_ends_of_short_rows_are_shorter_vectors(count: int, rest: int) -> None:
+    """Without masks: the end of a row of 13 floats is a vector of 5."""
     made = [case(f"rows of {count}", [((9, 11, count), "f32")], turned)]
-    check(made, narrow)
-    text = emit_kernel(made[0].block, "k", narrow).text
-    for lanes in pieces:
-        assert f"store <{lanes} x float>" in text
+    check(made, NARROW)
+    text = emit_kernel(made[0].block, "k", NARROW).text
+    assert f"store <{rest} x float>" in text
     assert "label %rest" not in text
+
+
+FLOATS = (
+    *("exponential", "exponential_minus_one", "log", "log_plus_one", "tanh", "logistic", "sine", "cosine", "tan"),
+    *("sqrt", "rsqrt", "cbrt", "abs", "sign", "floor", "round_nearest_even", "negate"),
+)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64", "bf16", "f16"])
+@pytest.mark.parametrize("count", [3, 5, 7, 13])
+def test_functions_of_short_rows(dtype: str, count: int) -> None:
+    """What is computed in whole registers is computed of vectors of any length, and nothing beside them is written."""
+    rows = [((3, 5, count), dtype)]
+    made = [
+        case(f"{name} {dtype}", rows, lambda g, x, name=name: g(name, turned(g, x)), tolerance=4e-3) for name in FLOATS
+    ]
+    for name in ("power", "atan2", "maximum", "remainder", "divide"):
+        made.append(
+            case(f"{name} {dtype}", rows * 2, lambda g, x, y, name=name: g(name, *turned(g, x, y)), tolerance=4e-3)
+        )
+    check(made, NARROW)
+
+
+@pytest.mark.parametrize("count", [3, 5, 6, 7, 9, 13, 31])
+def test_narrowed_short_rows(count: int) -> None:
+    """Nothing beside a row is written where its elements are of fewer bytes than what they were computed of."""
+    made = []
+    for dtype in ("i8", "i16", "bf16", "f16", "f8E4M3FN", "i64", "i1"):
+        for source in ("f32", "i32"):
+            to = Tensor((5, 3, count), DTYPES[dtype])
+            made.append(
+                case(
+                    f"{source} to {dtype}",
+                    [((3, 5, count), source)],
+                    lambda g, x, to=to: g("convert", turned(g, x), result=to),
+                )
+            )
+    check(made, NARROW)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+@pytest.mark.parametrize("count", [45, 75, 171])
+def test_functions_of_rows_of_several_registers(dtype: str, count: int) -> None:
+    """Reductions go over several registers at once; the end of a row is some of them, and a part of one."""
+    made = []
+    for name in ("rsqrt", "log", "exponential", "sine", "cbrt"):
+
+        def summed(g, x, name=name):  # type: ignore[no-untyped-def]
+            value = g(name, g("abs", x))
+            return g("reduce", value, g.const(0, dtype), dimensions=(0,), regions=[monoid("add", dtype)])
+
+        made.append(case(f"{name} {dtype}", [((4, count), dtype)], summed, tolerance=1e-5))
+    odd = np.ones((4, count), DTYPES[dtype].numpy)
+    odd[2, -1], odd[1, count // 2] = np.nan, 1e-42  # the slow way is taken for the last lane alone
+    check([*made, *(replace(c, name=f"{c.name}, odd", args=[odd]) for c in made)], NARROW)

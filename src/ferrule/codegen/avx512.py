@@ -75,13 +75,12 @@ def instruction(
         rest.insert(0, V("i32", str(choice)))
     if rounding and register == 512:
         rest.append(V("i32", "4"))  # as the mode says
-    if x.lanes < lanes:
-        wide = [_widened(b, v, x.base, x.lanes, lanes) for v in operands]
-        result = b.call(type, f"{name}.{kind}.{register}", *wide, *rest)
-        return Num(b, _cut(b, result, x.base, 0, x.lanes))
+    whole = max(lanes, 1 << (x.lanes - 1).bit_length())
+    if x.lanes < whole:
+        operands = [_widened(b, v, x.base, x.lanes, whole) for v in operands]
     parts = []
-    for first in range(0, x.lanes, lanes):
-        part = [_cut(b, v, x.base, first, lanes) for v in operands] if x.lanes > lanes else operands
+    for first in range(0, whole, lanes):
+        part = [_cut(b, v, x.base, first, lanes) for v in operands] if whole > lanes else operands
         parts.append(b.call(type, f"{name}.{kind}.{register}", *part, *rest))
     while len(parts) > 1:
         lanes *= 2
@@ -89,7 +88,7 @@ def instruction(
         pairs = zip(parts[::2], parts[1::2], strict=True)
         picks = f"<{lanes} x i32> <{order}>"
         parts = [b.emit(f"<{lanes} x {x.base}>", f"shufflevector {p}, {q}, {picks}") for p, q in pairs]
-    return Num(b, parts[0])
+    return Num(b, _cut(b, parts[0], x.base, 0, x.lanes) if x.lanes < whole else parts[0])
 
 
 def _cut(b: Builder, v: V, base: str, first: int, lanes: int) -> V:

@@ -219,9 +219,9 @@ class Num:
         return self.cast("fptrunc" if self.is_float else "sitofp", "float")
 
     def half(self, which: int) -> Num:
-        """The first or the second half of the lanes."""
-        count = self.lanes // 2
-        picks = ", ".join(f"i32 {which * count + i}" for i in range(count))
+        """The first or the second half of the lanes; of an odd number both have the one in the middle."""
+        count = -(-self.lanes // 2)
+        picks = ", ".join(f"i32 {which * (self.lanes - count) + i}" for i in range(count))
         text = f"shufflevector {self.v}, {self.v.type} poison, <{count} x i32> <{picks}>"
         return Num(self.b, self.b.emit(vector(self.base, count), text))
 

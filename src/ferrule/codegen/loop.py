@@ -283,7 +283,7 @@ def _next(family: Family, counters: Sequence[V], sizes: Sequence[int]) -> list[V
     return found[::-1]
 
 
-# Rows of fewer vectors than this have their rest in shorter vectors, where there are no masks.
+# Rows of fewer vectors than this have their rest in a shorter vector, where there are no masks.
 SHORT = 4
 
 
@@ -357,22 +357,16 @@ def span(
     # stores too many bytes for a truncation under a mask that is known to have one lane.
     if family.machine.vector_bytes < 64 and remaining > 1 and size < SHORT * width:
 
-        def halves() -> list[V]:
-            at, lanes = 0, width // 2
-            while at < remaining:
-                if at + lanes <= remaining:
-                    part = family.at(lanes)
-                    with part.scope():
-                        start = one.ix.add(Index(whole, 0, 0, size + 1), at).base
-                        body(part, Index(start, 1 if lanes > 1 else 0, 0, size, lanes))
-                    at += lanes
-                lanes //= 2
+        def shorter() -> list[V]:
+            part = family.at(remaining)
+            with part.scope():
+                body(part, Index(whole, 1, 0, size, 0 if size < width else width))
             return []
 
         if size < width:
-            halves()
+            shorter()
         else:
-            b.branch(b.compare("icmp slt", whole, last), halves)
+            b.branch(b.compare("icmp slt", whole, last), shorter)
         return
     if family.machine.vector_bytes < 64 or remaining == 1:
 

@@ -79,7 +79,12 @@ def window_element(em: Emitter, op: Op, k: int, index: Key, attrs: Window) -> La
         found = [em.choose(inside, dtypes[i], lambda i=i: read(i), lambda i=i: inits[i]) for i in range(count)]  # type: ignore[misc]
         return combine(em, carried, found)
 
-    results = over(em, attrs[0], inits, carried_types, step)
+    results: Sequence[Lanes] = inits
+    if prod(attrs[0]) > WRITTEN_OUT:
+        results = over(em, attrs[0], inits, carried_types, step)
+    else:
+        for at in product(*map(range, attrs[0])):
+            results = step([em.ix.number(a) for a in at], list(results))
     if unrounded:
         results = [em.s.round(dtypes[0], results[0])]
     for value, lanes in zip(op.results, results, strict=True):

@@ -22,12 +22,15 @@ from ferrule.ops.checks import per_axis
 from ferrule.passes.simplify import splat
 from ferrule.targets.machine import Machine
 
-# From this length on a window is worth running totals; a window along several dimensions, one along each.
-LONG, LARGE = 64, 64
+# From this length on a window is worth running totals. One along several dimensions is one along each where it holds so
+# many elements for each that windows begin at; the second is for rows of few channels.
+LONG, LARGE, FEW = 64, 3, 2
 # Unless its elements are in few windows only.
 SHARED = 4
 # Windows of fewer elements in all are not worth more than one kernel.
 WORTH = 1 << 14
+# Rows of the last dimension that are shorter leave lanes of vectors empty.
+NARROW = 15
 IDEMPOTENT = frozenset({"maximum", "minimum", "and", "or"})
 NEUTRAL = {"add": 0.0, "multiply": 1.0}
 
@@ -37,7 +40,7 @@ def windows(block: Block, machine: Machine | None = None, ours: bool = False) ->
     `rewrite`."""
     if (machine is not None and machine.grouped) or not block.holds("reduce_window", "select_and_scatter"):
         return block
-    return rewrite(block, _rule, ours=ours)
+    return rewrite(rewrite(block, _rule, ours=ours), _narrow, ours=True)
 
 
 def _rule(out: Block, op: Op, operands: list[Value]) -> Sequence[Value] | None:
@@ -72,7 +75,8 @@ def _sliding(out: Block, op: Op, operands: list[Value]) -> Sequence[Value] | Non
     strides, padding = per_axis(op, "window_strides", rank, 1), per_axis(op, "padding", rank, (0, 0))
     counts = op.result.shape
     long = [d for d in along if window[d] >= LONG and counts[d] * window[d] >= SHARED * shape[d]]
-    if not long and (len(along) < 2 or prod(window) < LARGE * prod(strides)):
+    large = FEW if shape[-1] <= NARROW else LARGE
+    if not long and (len(along) < 2 or prod(window) < large * prod(strides)):
         return None
     dtype = x.dtype
     wide = t.f32 if kind in NEUTRAL and dtype.is_float and dtype.bits < 32 else dtype
@@ -177,6 +181,44 @@ class _Steps:
 
 def _at(rank: int, d: int, value: object, rest: object, others: Sequence[int] = ()) -> tuple:
     return tuple(value if i == d else (others[i] if others else rest) for i in range(rank))
+
+
+# ---- rows of few channels --------------------------------------------------------------------------------------------
+
+
+def _narrow(out: Block, op: Op, operands: list[Value]) -> Sequence[Value] | None:
+    """The last two dimensions as one, where there is no window along them, or where the last is shorter than a vector:
+    a neighbour along the other is a row of it away, which is a dilation of the window."""
+    shape = operands[0].shape if operands else ()
+    if op.name != "reduce_window" or len(shape) < 2 or direction(op) is not None:
+        return None
+    rank, few = len(shape), shape[-1]
+    window, padding = tuple(op.attrs["window_dimensions"]), per_axis(op, "padding", rank, (0, 0))
+    strides, base = per_axis(op, "window_strides", rank, 1), per_axis(op, "base_dilations", rank, 1)
+    dilation = per_axis(op, "window_dilations", rank, 1)
+    if (window[-2] > 1 and few > NARROW) or (strides[-2], base[-2]) != (1, 1) or max(shape) >= 1 << 30:
+        return None
+    if (window[-1], strides[-1], base[-1], *padding[-1]) != (1, 1, 1, 0, 0):
+        return None
+
+    def joined(of: Value, shape: Sequence[int]) -> Value:
+        whole = Tensor((*shape[:-2], shape[-2] * shape[-1]), of.dtype)
+        return out.add("reshape", [of], [whole], loc=op.loc).result
+
+    count = len(operands) // 2
+    results = op.results[0].type.shape
+    attrs = {
+        "window_dimensions": window[:-1],
+        "window_strides": strides[:-1],
+        "base_dilations": base[:-1],
+        "window_dilations": (*dilation[:-2], dilation[-2] * few),
+        "padding": (*padding[:-2], tuple(p * few for p in padding[-2])),
+    }
+    kinds = [Tensor((*results[:-2], results[-2] * few), r.dtype) for r in op.results]
+    regions = [rewrite(r, lambda *_: None, {}) for r in op.regions]
+    xs = [*(joined(x, x.shape) for x in operands[:count]), *operands[count:]]
+    found = out.add("reduce_window", xs, kinds, attrs, regions, op.loc).results
+    return [out.add("reshape", [v], [r.type], loc=op.loc).result for v, r in zip(found, op.results, strict=True)]
 
 
 # ---- selected elements -----------------------------------------------------------------------------------------------
