@@ -39,20 +39,22 @@ def plan(block: Block) -> bool:
     )
 
 
-def _kept(block: Block) -> tuple[Value, Op] | None:
-    """A value that is costly, summed up, and read again: from its reduction on it waits in the result's memory.
+def _kept(block: Block) -> list[tuple[Value, Op]]:
+    """Values that are costly, summed up, and read again: each waits in the result's memory from its reduction on, until
+    the next one, which is computed of it, takes its place.
 
     That memory must be nobody else's: of an operand that a reduction reads it is not (passes/allocate.py). And each
     element must be read only where it is overwritten.
     """
+    found: list[tuple[Value, Op]] = []
     if len(block.results) != 1:
-        return None
+        return found
     result = block.results[0]
     reductions = [op for op in block.ops if op.name == "reduce"]
     if any(a.shape == result.shape and not any(_reads(r, a) for r in reductions) for a in block.args):
-        return None
+        return found
     for op in block.ops:
-        if op.regions or len(op.results) != 1 or OPS[op.name].flops < COSTLY or op.result is result:
+        if op.regions or len(op.results) != 1 or op.name == "reduce" or op.result is result:
             continue
         if op.result.type != result.type or result.dtype not in (f32, f64, bf16, f16):
             continue
@@ -61,9 +63,35 @@ def _kept(block: Block) -> tuple[Value, Op] | None:
         readers += [user for user in block.ops if any(c.result in user.operands for c in converted)]
         summed = [user for user in readers if user.name == "reduce"]
         again = len(readers) > len(summed) + len(converted)
-        if len(summed) == 1 and again and _read_in_place(block, op.result):
-            return op.result, summed[0]
-    return None
+        if len(summed) != 1 or not again or _cost(op.result, [v for v, _ in found]) < COSTLY:
+            continue
+        if not _read_in_place(block, op.result):
+            continue
+        if not found or _takes_over(block, reductions, *found[-1], op.result, summed[0]):
+            found.append((op.result, summed[0]))
+    return found
+
+
+def _cost(value: Value, kept: Sequence[Value]) -> float:
+    """Operations per element, from what is kept or has one value for a row."""
+    cost, stack, seen = 0.0, [value], set[Value](kept)
+    while stack:
+        v = stack.pop()
+        if v not in seen and v.op is not None and v.op.name != "reduce" and v.shape == value.shape:
+            seen.add(v)
+            cost += OPS[v.op.name].flops
+            stack += v.op.operands
+    return cost
+
+
+def _takes_over(block: Block, reductions: list[Op], old: Value, before: Op, new: Value, at: Op) -> bool:
+    """Does nothing read `old`, kept since the reduction `before`, but through `new` once the reduction `at` is done?"""
+    place = reductions.index(at)
+    if reductions.index(before) >= place or len(at.results) > 1:
+        return False
+    return not any(_reads(op, old, through=False, past=new) for op in reductions[place + 1 :]) and not any(
+        v is old or (v.op is not None and _reads(v.op, old, through=False, past=new)) for v in block.results
+    )
 
 
 def _read_in_place(block: Block, value: Value) -> bool:
@@ -88,14 +116,14 @@ def _after_reductions(block: Block) -> list[Op]:
     return [op for op in block.ops if op.name != "reduce" and any(v.shape == shape for v in op.results)]
 
 
-def _reads(op: Op, value: Value, through: bool = True) -> bool:
-    """Does the op need the value, directly or not? Without `through`: other than by reductions."""
-    stack, seen = list(op.operands) if through or op.name != "reduce" else [], set[Value]()
+def _reads(op: Op, value: Value, through: bool = True, past: Value | None = None) -> bool:
+    """Does the op need the value, directly or not? Without `through`: other than by reductions. `past`: or by this."""
+    stack, seen = list(op.operands) if through or op.name != "reduce" or past else [], set[Value]()
     while stack:
         v = stack.pop()
         if v is value:
             return True
-        if v not in seen and v.op is not None and (through or v.op.name != "reduce"):
+        if v not in seen and v is not past and v.op is not None and (through or v.op.name != "reduce"):
             seen.add(v)
             stack += v.op.operands
     return False
@@ -119,16 +147,20 @@ def emit(family: Family, block: Block, outputs: Sequence[V], begin: V, end: V, n
         family.asked = set()  # rows are asked for where they are read first
         with em.scope():
             outer = tuple(em.ix.split(row, shape[:-1]))
-            if kept is not None:
-                family.kept[kept[0]] = outputs[0]
+            waiting = list(kept)
+            if waiting:
+                family.kept[waiting[0][0]] = outputs[0]
             for op in block.ops:  # what a row has one of
                 for value in op.results:
                     if value.shape == shape[:-1]:
                         em.value(value, outer)
                     elif value.shape == (*shape[:-1], 1):
                         em.value(value, (*outer, ZERO))
-                if kept is not None and op is kept[1]:
-                    family.pointers[kept[0]] = family.kept.pop(kept[0])
+                if waiting and op is waiting[0][1]:
+                    value, _ = waiting.pop(0)
+                    family.pointers[value] = family.kept.pop(value)
+                    if waiting:
+                        family.kept[waiting[0][0]] = outputs[0]
 
             def elements(wide: Emitter, column: Index) -> None:
                 index = (*outer, column)

@@ -23,6 +23,7 @@ from collections.abc import Collection, Sequence
 from math import prod
 
 from ferrule.codegen.reduce import runs_along_lanes
+from ferrule.codegen.row_loop import COSTLY
 from ferrule.codegen.scan import direction
 from ferrule.errors import Unsupported
 from ferrule.ir import Block, Op, Tensor, Value, inline, rewrite, tensor
@@ -193,8 +194,17 @@ class _Fuser:
             inner = self.cost.get(value, 1.0)
             if inner > LIGHT and isinstance(value.type, Tensor) and self._multiplicity(op, value) > 1:
                 inner = 1.0  # it is read many times, hence from memory (see _may_fuse)
+            elif inner >= COSTLY and self._waits(value):
+                inner = 1.0
             cost += inner if inner <= RECOMPUTE or len(self.users[value]) == 1 else 1.0
         return cost
+
+    def _waits(self, value: Value) -> bool:
+        """Is this a value that a kernel over rows sums up and keeps for what else reads it (codegen/row_loop.py)?"""
+        users, machine = self.users[value], self.machine
+        if machine is None or machine.grouped:
+            return False
+        return len(users) > 1 and any(u.name == "reduce" and row_kernels.reduces_rows(u, machine) for u in users)
 
     def _sources_of(self, op: Op, result: Value) -> frozenset[Value]:
         """The tensors of about this size that a kernel reads which computes the value."""
