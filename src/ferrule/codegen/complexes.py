@@ -45,14 +45,16 @@ def multiply(a: Z, b: Z) -> Z:
 
 
 def _two_products(a: Num, b: Num, c: Num, d: Num) -> Num:
-    """a b + c d with hardly more than its last rounding, although the products may cancel; plain if not finite."""
-    p, q = a * b, c * d
-    sum = p + q
-    other = sum - p
-    lost = (p - (sum - other)) + (q - other)
-    close = sum + (lost + (a.fma(b, -p) + c.fma(d, -q)))
-    # The correction of a zero is +0, which would take its sign away.
-    return (close.is_nan() | (sum.eq(0.0) & close.eq(0.0))).where(sum, close)
+    """a b + c d within 1.5 ulp, although the products may cancel; plain if not finite.
+
+    Kahan's way (Jeannerod, Louvet, Muller, 2013): what rounding lost of one product is added at the end.
+    """
+    product = c * d
+    close = a.fma(b, product)
+    lost = c.fma(d, -product)
+    sum = close + lost
+    # Adding a zero would take a zero's sign away.
+    return (sum.is_nan() | lost.eq(0.0)).where(close, sum)
 
 
 def mul(s: Scalars, a: Pair, b: Pair) -> Pair:

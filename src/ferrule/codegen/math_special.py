@@ -117,10 +117,14 @@ _I1E_TAIL = (
 
 
 def bessel_i1e(x: Num) -> Num:
-    """e^-|x| I₁(x), of an f32 in f64."""
+    """e^-|x| I₁(x), of an f32 in f64. The tail, with its root and quotients, is taken where a lane is in it."""
     size = abs(x)
     near = wide.limit(size, 0.0, 8.0)
-    far = (size < 8.0).where(8.0, size)
-    small = near * (near * 0.25 - 1.0).poly(_I1E)
-    large = (16.0 / far - 1.0).poly(_I1E_TAIL) / far.intrinsic("sqrt")
-    return (size < 8.0).where(small, x.is_nan().where(x, large)).copysign(x)
+    small = x.is_nan().where(x, near * (near * 0.25 - 1.0).poly(_I1E))
+
+    def with_tail() -> list[Num]:
+        far = (size > 8.0).where(size, 8.0)
+        large = (16.0 / far - 1.0).poly(_I1E_TAIL) / far.intrinsic("sqrt")
+        return [(size > 8.0).where(large, small)]
+
+    return branch(x.b, x.b.dialect.any_beyond(x, 8.0), with_tail, lambda: [small])[0].copysign(x)
