@@ -17,6 +17,7 @@ from ferrule.codegen import (
     fetch_ahead,
     interleave,
     items,
+    math_complex,
     row_folds,
     short_rows,
     streams,
@@ -478,7 +479,9 @@ def registers(ops: Sequence[Op], width: int, inner: int, total: int) -> int:
     )
     if not plain or width == 1 or total < LONG:
         return 1
-    return next((n for n in (4, 2) if n * cost <= SPREAD_COST and (inner % (n * width) == 0 or inner > 8 * width)), 1)
+    most = min([math_complex.registers(op) for op in ops], default=4)
+    ways = [n for n in (4, 2) if n <= most and n * cost <= SPREAD_COST]
+    return next((n for n in ways if inner % (n * width) == 0 or inner > 8 * width), 1)
 
 
 def _same_everywhere(ops: Sequence[Op], total: int) -> set[Op]:

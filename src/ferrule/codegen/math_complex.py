@@ -11,7 +11,9 @@ from collections.abc import Callable
 from ferrule.codegen import math_f64
 from ferrule.codegen.complexes import Z, divide, length, magnitude, multiply
 from ferrule.codegen.lanes import Num
+from ferrule.codegen.math_parts import branch
 from ferrule.errors import Internal
+from ferrule.ir import Op
 
 _INF = float("inf")
 
@@ -25,6 +27,14 @@ def apply(name: str, *operands: Z) -> Z:
     return (re.f32(), im.f32()) if narrow else (re, im)
 
 
+def registers(op: Op) -> int:
+    """How many registers of values a loop computes the op of at once, at most. Functions have many values, and those of
+    complex<f32> two registers of each."""
+    if op.name not in FORMULAS or op.name == "square" or not op.results[0].dtype.is_complex:
+        return 4
+    return 1 if op.name in _LONG and op.results[0].dtype.bits == 64 else 2
+
+
 def _turned(f: Callable[[Z], Z]) -> Callable[[Z], Z]:
     """-i f(iz): how the circular functions follow from the hyperbolic ones, and the other way round."""
 
@@ -36,13 +46,18 @@ def _turned(f: Callable[[Z], Z]) -> Callable[[Z], Z]:
 
 
 def exp(z: Z) -> Z:
+    return _exp(z, math_f64.sin(z[1]), math_f64.cos(z[1]))
+
+
+def _exp(z: Z, sin: Num, cos: Num) -> Z:
+    """With the sine and the cosine of the imaginary part."""
     x, y = z
     # Near the limit eˣ overflows where eˣ cos y does not; then a factor of e¹⁰⁰ comes last.
     big = x > 700.0
     size = math_f64.exp(big.where(x - 100.0, x))
     factor = big.where(2.6881171418161356e43, 1.0, x)
-    re = size * math_f64.cos(y) * factor
-    im = size * math_f64.sin(y) * factor
+    re = size * cos * factor
+    im = size * sin * factor
     vanishes = x.eq(-_INF) & ~(abs(y) < _INF)
     whole = y.eq(0.0) | (x.eq(_INF) & ~(abs(y) < _INF))
     re = whole.where(size * factor, vanishes.where(0.0, re))
@@ -51,11 +66,11 @@ def exp(z: Z) -> Z:
 
 def expm1(z: Z) -> Z:
     x, y = z
-    half = math_f64.sin(y * 0.5)
-    cos = math_f64.cos(y)
-    re = math_f64.expm1(x) * cos - half * half * 2.0
+    less, sin, cos = math_f64.expm1(x), math_f64.sin(y), math_f64.cos(y)
+    # 1 - cos y from the sine, where it would cancel
+    gap = (cos > 0.0).where(sin * sin / (cos + 1.0), 1.0 - cos)
     astray = ~(abs(y) < _INF)  # NaN also at -inf, as in XLA
-    return y.eq(0.0).where(math_f64.expm1(x), re), astray.where(float("nan"), exp(z)[1])
+    return y.eq(0.0).where(less, less * cos - gap), astray.where(float("nan"), _exp(z, sin, cos)[1])
 
 
 def _log_size(x: Num, y: Num) -> Num:
@@ -126,10 +141,15 @@ def tanh(z: Z) -> Z:
     s = math_f64.sinh((abs(x) > 20.0).where(20.0, x))
     beta = t * t + 1.0
     below = beta * s * s + 1.0
-    far = abs(x) > 20.0
-    re = far.where(x.const(1.0).copysign(x), beta * (s * s + 1.0).intrinsic("sqrt") * s / below)
-    # 4 sin y cos y e^(-2|x|), written with the tangent
-    im = far.where(t / beta * 4.0 * math_f64.exp(abs(x) * -2.0), t / below)
+    near = [beta * (s * s + 1.0).intrinsic("sqrt") * s / below, t / below]
+
+    def with_tail() -> list[Num]:
+        far = abs(x) > 20.0
+        # 4 sin y cos y e^(-2|x|), written with the tangent
+        tail = t / beta * 4.0 * math_f64.exp(abs(x) * -2.0)
+        return [far.where(x.const(1.0).copysign(x), near[0]), far.where(tail, near[1])]
+
+    re, im = branch(x.b, x.b.dialect.any_beyond(x, 20.0), with_tail, lambda: near)
     im = abs(x).eq(_INF).where(x.const(0.0).copysign((abs(y) < _INF).where(t, y)), im)
     # No angle: both parts are NaN unless x is infinite, as in XLA; C's tanh keeps a zero x.
     astray = ~(abs(y) < _INF) & ~abs(x).eq(_INF)
@@ -228,6 +248,8 @@ def atan2(y: Z, x: Z) -> Z:
     return im, -re
 
 
+# Functions of both parts, each by several others.
+_LONG = frozenset({"exponential_minus_one", "sinh", "cosh", "tan", "tanh", "power", "cbrt", "logistic"})
 FORMULAS: dict[str, Callable[..., Z]] = {
     "square": lambda z: multiply(z, z),
     "exponential": exp,
