@@ -21,9 +21,6 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
-os.environ.setdefault("JAX_PLATFORMS", "ferrule,cpu")
-os.environ.setdefault("FERRULE_CACHE", "0")  # first calls count what a compiler takes
-
 import numpy as np
 from sweeps import SETS, Program, load
 
@@ -60,6 +57,9 @@ def main() -> int:
     parser.add_argument("--all", action="store_true", help="print every program")
     parser.add_argument("--json", type=Path, help="a file for all that was measured")
     options = parser.parse_args()
+    os.environ.setdefault("FERRULE_CACHE", "0")  # first calls count what a compiler takes
+    if not os.environ.get("JAX_PLATFORMS"):
+        jax.config.update("jax_platforms", "ferrule,cpu")
     jax.config.update("jax_enable_x64", options.x64)
     sets = tuple(s for s in SETS if s in options.only) or SETS
     words = [w for w in options.only if w not in SETS]
@@ -133,6 +133,8 @@ def different(ours: list[np.ndarray], theirs: list[np.ndarray], tolerance: float
         finite = np.isfinite(b)
         if (np.isfinite(a) != finite).any():
             return f"result {i} is not finite in other places than XLA's"
+        if not np.array_equal(a[~finite], b[~finite], equal_nan=True):
+            return f"result {i} differs from XLA's in what is not finite"
         largest = np.abs(b[finite]).max(initial=0.0)
         error = np.abs(a[finite] - b[finite]).max(initial=0.0)
         if error > tolerance * max(largest, 1e-30):

@@ -8,6 +8,7 @@ ORDER = [
     "layout",
     "matmul",
     "convolution",
+    "pooling",
     "training",
     "resnet",
     "transformers",

@@ -114,6 +114,20 @@ def cases() -> list[Case]:
             bytes=3 * ONCE,
         ),
         Case(
+            "softmax of capped logits, 4096 × 1024",
+            lambda x: jax.nn.softmax(jnp.tanh(x / 30) * 30),
+            rows,
+            torch=lambda x: (torch.tanh(x / 30) * 30).softmax(-1),
+            bytes=2 * ONCE,
+        ),
+        Case(
+            "squares of softmax, gradient, 4096 × 1024",
+            jax.grad(lambda x: (jax.nn.softmax(x) ** 2).sum()),
+            rows,
+            torch=Gradient(lambda x: (x.softmax(-1) ** 2).sum(), 1, lambda args, value, g: g[0]),
+            bytes=2 * ONCE,
+        ),
+        Case(
             "softmax of x + yᵀ, 1024²",
             lambda x, y: jax.nn.softmax(x + y.T),
             lambda: (normal(1024, 1024), normal(1024, 1024, seed=1)),

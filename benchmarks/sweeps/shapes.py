@@ -151,6 +151,8 @@ def _windows() -> Iterator[Program]:
         pool: Callable[..., Any] = partial(_pool, window=(1, *window, 1), stride=(1, *stride, 1))
         yield Program(f"max pool {name}", pool, arguments)
         yield Program(f"average pool {name}", partial(pool, start=0.0, combine=lax.add), arguments)
+        mean: Callable[..., Any] = partial(pool, start=0.0, combine=lax.add)
+        yield Program(f"its gradient average pool {name}", jax.grad(lambda x, f=mean: (f(x) ** 2).sum()), arguments)
         yield Program(f"its gradient max pool {name}", jax.grad(lambda x, f=pool: (f(x) ** 2).sum()), arguments)
     for method in ("nearest", "bilinear", "cubic"):
         for size in ((50, 70), (20, 31)):

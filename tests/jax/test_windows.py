@@ -177,6 +177,60 @@ def test_gradients_of_pooling(form, kind):
     assert len(op_.operands) == 4 and tensor(op_.operands[3]).dtype.name == "i32"
 
 
+MEANS = {
+    "even": ((2, 30, 32, 5), (1, 2, 2, 1), "VALID", True),
+    "with a rest": ((2, 31, 34, 3), (1, 2, 3, 1), "VALID", True),
+    "with edges": ((2, 31, 34, 3), (1, 4, 3, 1), "SAME", True),
+    "line": ((5000,), (7,), "VALID", True),
+}
+
+
+@pytest.mark.parametrize("form", MEANS)
+def test_gradients_of_means_over_parts(form):
+    """Each element of the gradient is repeated over its part."""
+    shape, window, padding, repeated = MEANS[form]
+
+    def sums(x):
+        return lax.reduce_window(x, 0.0, lax.add, window, window, padding)
+
+    def function(x, g):
+        return jax.vjp(sums, x)[1](g)[0]
+
+    x = special(*shape)
+    g = special(*jax.eval_shape(sums, x).shape)
+    block = simplify(graph(function, x, g))
+    (want,) = evaluate_block(block, [x, g] if len(block.args) == 2 else [g])
+    got = ferrule(function, x, g)
+    np.testing.assert_array_equal(got, want)
+    np.testing.assert_array_equal(np.signbit(got[got == 0]), np.signbit(want[want == 0]))
+    names = [o.name for o in windows(block).ops]
+    assert ("reduce_window" not in names) is repeated
+
+
+def test_windows_over_gaps():
+    """Written as StableHLO has it, with a dilation; a maximum has its own start."""
+    x = special(60, 70)
+    for window, base, low, high, repeated in (
+        ((3, 2), (3, 2), (2, 1), (2, 1), True),
+        ((3, 2), (3, 2), (2, 1), (6, 1), True),
+        ((3, 2), (3, 2), (1, 1), (2, 1), True),
+        ((3, 2), (3, 2), (5, 0), (0, 3), True),
+        ((3, 2), (4, 2), (2, 1), (2, 1), False),
+    ):
+        for kind in OPS:
+            op, init, _ = OPS[kind]
+
+            def function(x, op=op, init=init, window=window, base=base, low=low, high=high):
+                padding = tuple(zip(low, high, strict=True))
+                return lax.reduce_window(x, np.float32(init), op, window, (1, 1), padding, base_dilation=base)
+
+            block = simplify(graph(function, x))
+            (want,) = evaluate_block(block, [x])
+            np.testing.assert_array_equal(ferrule(function, x), want)
+            names = [o.name for o in windows(block).ops]
+            assert ("reduce_window" not in names) is repeated
+
+
 def test_gradients_of_other_types():
     def function(x, g):
         return jax.vjp(lambda x: lax.reduce_window(x, -np.inf, lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID"), x)[1](g)[

@@ -3,6 +3,7 @@
 * A long window along one dimension (a sliding maximum or sum of a thousand elements) is the end of one block and the
   beginning of the next, where blocks are as long as windows: running totals of the blocks from both ends, and one
   operation for each result. A large window along several dimensions is one along each.
+* A window over an array with gaps as long as itself holds one element.
 * `select_and_scatter` (the gradient of max pooling) first finds the element that each window selects, once, not for
   each element that lies in the window.
 """
@@ -47,7 +48,7 @@ def _rule(out: Block, op: Op, operands: list[Value]) -> Sequence[Value] | None:
     if op.name == "select_and_scatter":
         return _selected(out, op, operands)
     if op.name == "reduce_window":
-        return _sliding(out, op, operands)
+        return _repeated(out, op, operands) or _sliding(out, op, operands)
     return None
 
 
@@ -181,6 +182,65 @@ class _Steps:
 
 def _at(rank: int, d: int, value: object, rest: object, others: Sequence[int] = ()) -> tuple:
     return tuple(value if i == d else (others[i] if others else rest) for i in range(rank))
+
+
+# ---- one element a window --------------------------------------------------------------------------------------------
+
+
+def _repeated(out: Block, op: Op, operands: list[Value]) -> Sequence[Value] | None:
+    """Windows as long as the dilation of what they go over (the gradient of a mean over parts of an image) hold one
+    element each: the elements are repeated, and what no window had is the initial value."""
+    kind, x, rank = monoid(op.regions[0]), operands[0], len(operands[0].shape)
+    if kind is None or len(operands) != 2 or op.result.dtype != x.dtype or 0 in op.result.shape:
+        return None
+    init = operands[1]
+    if x.dtype.is_complex or not _repeatable(kind, init):
+        return None
+    window, padding = tuple(op.attrs["window_dimensions"]), per_axis(op, "padding", rank, (0, 0))
+    base = tuple(per_axis(op, "base_dilations", rank, 1))
+    padded = x.op
+    if padded is not None and padded.name == "pad" and set(base) == {1} and _same_number(padded.operands[1], init):
+        x = padded.operands[0]
+        base = tuple(n + 1 for n in padded.attrs["interior_padding"])
+        more = zip(padded.attrs["edge_padding_low"], padded.attrs["edge_padding_high"], strict=True)
+        padding = tuple((low + a, high + b) for (low, high), (a, b) in zip(padding, more, strict=True))
+    steps = (*per_axis(op, "window_strides", rank, 1), *per_axis(op, "window_dilations", rank, 1))
+    if window == (1,) * rank or base != window or any(n != 1 for n in steps):
+        return None
+    # Of the array of repetitions a result lacks what is below zero here, and has the initial value where it is above.
+    low = [before - (n - 1) for n, (before, _) in zip(window, padding, strict=True)]
+    high = [behind - (n - 1) for n, (_, behind) in zip(window, padding, strict=True)]
+    whole = [size * n for size, n in zip(x.shape, window, strict=True)]
+    starts, limits = [max(0, -n) for n in low], [size + min(0, n) for size, n in zip(whole, high, strict=True)]
+    if any(end <= begin for begin, end in zip(starts, limits, strict=True)):
+        return None
+
+    def add(name: str, values: Sequence[Value], shape: Sequence[int], **attrs: object) -> Value:
+        return out.add(name, values, [Tensor(tuple(shape), x.dtype)], attrs, loc=op.loc).result
+
+    apart: list[int] = []
+    kept: list[int] = []
+    for size, n in zip(x.shape, window, strict=True):
+        kept.append(len(apart))
+        apart += [size, n] if n > 1 else [size]
+    start = add("broadcast_in_dim", [init], x.shape, broadcast_dimensions=())
+    found = add(kind, [start, x], x.shape)  # of a zero its sign
+    found = add("broadcast_in_dim", [found], apart, broadcast_dimensions=tuple(kept))
+    found = add("reshape", [found], whole)
+    if min(*low, *high) < 0:
+        shape = [end - begin for begin, end in zip(starts, limits, strict=True)]
+        cut = {"start_indices": tuple(starts), "limit_indices": tuple(limits), "strides": (1,) * rank}
+        found = add("slice", [found], shape, **cut)
+    if max(*low, *high) > 0:
+        edges = [tuple(max(0, n) for n in side) for side in (low, high)]
+        wide = {"edge_padding_low": edges[0], "edge_padding_high": edges[1], "interior_padding": (0,) * rank}
+        found = add("pad", [found, init], op.result.shape, **wide)
+    return [found]
+
+
+def _same_number(a: Value, b: Value) -> bool:
+    x, y = splat(a), splat(b)
+    return x is not None and y is not None and x.tobytes() == y.tobytes()
 
 
 # ---- rows of few channels --------------------------------------------------------------------------------------------
