@@ -93,6 +93,7 @@ REAL: dict[str, tuple[Callable[..., Any], float, float]] = {
     "celu": (jax.nn.celu, -5, 5),
     "squareplus": (jax.nn.squareplus, -5, 5),
 }
+WIDE_ONLY = {"ndtri", "log_ndtr"}  # JAX has them for f32 and f64
 SLOW: dict[str, tuple[Callable[..., Any], float, float]] = {  # iterative: a tenth of the elements
     "betainc": (lambda x: jsp.betainc(2.0 + 0 * x, 3.0 + 0 * x, x), 0.01, 0.99),
     "gammainc": (lambda x: jsp.gammainc(2.0 + 0 * x, x), 0.1, 10),
@@ -182,9 +183,11 @@ def programs() -> Iterator[Program]:
     for dtype in floats:
         kind = np.dtype(dtype).name
         for name, (function, low, high) in REAL.items():
-            yield Program(f"{name} {kind}", function, _between(low, high, COUNT, dtype), _tolerance(dtype))
+            if np.dtype(dtype).itemsize > 2 or name not in WIDE_ONLY:
+                yield Program(f"{name} {kind}", function, _between(low, high, COUNT, dtype), _tolerance(dtype))
         for name, function in ROWS.items():
-            yield Program(f"{name} {kind}", function, lambda d=dtype: (normal(500, 400).astype(d),), _tolerance(dtype))
+            tolerance = _tolerance(dtype) * (5 if name == "product of rows" else 1)  # XLA:CPU rounds each product
+            yield Program(f"{name} {kind}", function, lambda d=dtype: (normal(500, 400).astype(d),), tolerance)
     for dtype in (np.float32, np.float64) if x64 else (np.float32,):
         for name, (function, low, high) in SLOW.items():
             yield Program(f"{name} {np.dtype(dtype).name}", function, _between(low, high, COUNT // 10, dtype))

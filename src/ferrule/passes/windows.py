@@ -31,7 +31,7 @@ SHARED = 4
 # Windows of fewer elements in all are not worth more than one kernel.
 WORTH = 1 << 14
 # Rows of the last dimension that are shorter leave lanes of vectors empty.
-NARROW = 15
+NARROW = 8
 IDEMPOTENT = frozenset({"maximum", "minimum", "and", "or"})
 NEUTRAL = {"add": 0.0, "multiply": 1.0}
 
