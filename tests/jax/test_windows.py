@@ -117,6 +117,13 @@ def test_rows_of_few_channels_are_joined_to_long_ones():
     assert tuple(map(tuple, steps[1].attrs["padding"])) == ((0, 0), (0, 0), (3, 3))
 
 
+def test_no_elements():
+    for shape, window in (((0, 30, 3), (1, 3, 1)), ((4, 30, 0), (1, 3, 1)), ((4, 0, 3), (1, 1, 1))):
+        x = np.ones(shape, np.float32)
+        got = ferrule(lambda x, w=window: lax.reduce_window(x, 0.0, lax.add, w, (1, 1, 1), "SAME"), x)
+        assert got.shape == shape
+
+
 def expected_zero(function, x):
     return np.asarray(evaluate_block(simplify(graph(function, x)), [x])[0])
 

@@ -250,7 +250,9 @@ def _narrow(out: Block, op: Op, operands: list[Value]) -> Sequence[Value] | None
     """The last two dimensions as one, where there is no window along them, or where the last is shorter than a vector:
     a neighbour along the other is a row of it away, which is a dilation of the window."""
     shape = operands[0].shape if operands else ()
-    if op.name != "reduce_window" or len(shape) < 2 or direction(op) is not None:
+    if op.name != "reduce_window" or len(shape) < 2 or 0 in shape or direction(op) is not None:
+        return None
+    if any(region.free() for region in op.regions):
         return None
     rank, few = len(shape), shape[-1]
     window, padding = tuple(op.attrs["window_dimensions"]), per_axis(op, "padding", rank, (0, 0))
