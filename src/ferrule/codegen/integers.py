@@ -5,8 +5,12 @@
 
 from __future__ import annotations
 
+import re
+
 from ferrule.codegen.lanes import Num, suffix
 from ferrule.codegen.llvm import vector
+from ferrule.codegen.math_parts import branch
+from ferrule.codegen.math_wide import any_lane
 from ferrule.ir.types import DType
 
 
@@ -34,7 +38,8 @@ def _quotient(dtype: DType, x: Num, y: Num) -> Num:
     """x / y where the result is defined; any value elsewhere, without a trap.
 
     Vectors of up to 32 bits divide as floats with more bits than the quotient needs, which is exact after truncation:
-    processors have no vector integer division. Division by a constant is left to LLVM, which multiplies.
+    processors have no vector integer division. Division by a constant is left to LLVM, which multiplies, but that of
+    64 bits, where it would multiply lane by lane.
     """
     signed = dtype.kind == "int"
     if x.lanes > 1 and x.bits <= 32 and y.v.ref[0] == "%":
@@ -46,8 +51,56 @@ def _quotient(dtype: DType, x: Num, y: Num) -> Num:
             return ratio.cast("fptosi", "i32").cast("trunc", x.base)
         # Beside 2 ** 52 a whole number is what the last bits say, modulo 2 ** 32. AVX2 converts f64 to i32 only, which
         # does not hold lowest / -1.
-        whole = ratio.intrinsic("trunc") + 1.5 * 2.0**52
-        return whole.cast("bitcast", "i64").cast("trunc", x.base)
+        return _as_integer(ratio.intrinsic("trunc")).cast("trunc", x.base)
+    if x.lanes > 1 and x.bits == 64 and x.b.dialect.has_f64 and not _is_power_of_two(y):
+        return _quotient64(signed, x, y)
+    return _whole_quotient(signed, x, y)
+
+
+def _is_power_of_two(y: Num) -> bool:
+    """Whether this is a constant that is a power of two, or the negative of one."""
+    if y.v.ref[0] == "%":
+        return False
+    value = abs(int(re.findall(r"-?\d+", y.v.ref)[-1]))
+    return value & (value - 1) == 0
+
+
+_BESIDE = 1.5 * 2.0**52  # a whole number below 2 ** 51 in magnitude, added to this, is the last bits of the sum
+_BESIDE_BITS = 0x4338000000000000
+
+
+def _as_integer(x: Num) -> Num:
+    """Whole numbers in f64, below 2 ** 51 in magnitude, as i64 plus `_BESIDE_BITS`, whose lower half is 0."""
+    return (x + _BESIDE).cast("bitcast", "i64")
+
+
+def _quotient64(signed: bool, x: Num, y: Num) -> Num:
+    """Quotients of 64 bits; numbers that f64 holds, which nearly all are, as f64.
+
+    Below 2 ** 53 a quotient that is no whole number is further from the next one than rounding goes. Numbers below
+    2 ** 51 go to f64 and back by an addition, as AVX2 has no such conversions.
+    """
+    b = x.b
+    key = (b.current, x.v.ref, y.v.ref)
+    if key in b.quotients:  # the remainder asks for it again
+        return Num(b, b.quotients[key])
+    zero = 1 << 51 if signed else 0
+    outside = (x + zero) | (y + zero)
+    while outside.lanes * 64 > b.dialect.register_bits:
+        outside = outside.half(0) | outside.half(1)
+
+    def short() -> list[Num]:
+        top, bottom = ((n + _BESIDE_BITS).as_float() - _BESIDE for n in (x, y.eq(0).where(1, y)))
+        return [_as_integer((top / bottom).intrinsic("trunc")) - _BESIDE_BITS]
+
+    large = any_lane(outside.lshr(52 if signed else 51).ne(0))
+    found = branch(b, large, lambda: [_whole_quotient(signed, x, y)], short)[0]
+    b.quotients[b.current, x.v.ref, y.v.ref] = found.v
+    return found
+
+
+def _whole_quotient(signed: bool, x: Num, y: Num) -> Num:
+    """The processor's own division, lane by lane, which traps for what is replaced here."""
     bad = y.eq(0)
     if signed:
         bad = bad | y.eq(-1)
