@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+import re
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -210,3 +211,14 @@ def test_functions_of_rows_of_several_registers(dtype: str, count: int) -> None:
     odd = np.ones((4, count), DTYPES[dtype].numpy)
     odd[2, -1], odd[1, count // 2] = np.nan, 1e-42  # the slow way is taken for the last lane alone
     check([*made, *(replace(c, name=f"{c.name}, odd", args=[odd]) for c in made)], NARROW)
+
+
+def test_loops_carry_whole_registers() -> None:
+    """LLVM takes carried vectors of other lanes apart: the end of a row of 173 is 32 lanes, then 8, then 5."""
+    add = monoid("add", "f32")
+    summed = case(
+        "columns", [((9, 173), "f32")], lambda g, x: g("reduce", x, g.const(0, "f32"), dimensions=(0,), regions=[add])
+    )
+    text = emit_kernel(summed.block, "k", NARROW).text
+    assert {32, 8, 5} <= {int(n) for n in re.findall(r"phi <(\d+) x float>", text)}
+    assert "<45 x float>" not in text

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from math import prod
+from math import gcd, prod
 
 from ferrule.codegen import (
     abreast,
@@ -356,12 +356,17 @@ def span(
     remaining = size % width
     # Below 64-byte vectors masked loads and stores are slow or missing. One element needs no vector; besides, LLVM 22
     # stores too many bytes for a truncation under a mask that is known to have one lane.
+    register = family.machine.vector_bytes // 4
     if family.machine.vector_bytes < 64 and remaining > 1 and size < SHORT * width:
 
         def shorter() -> list[V]:
-            part = family.at(remaining)
-            with part.scope():
-                body(part, Index(whole, 1, 0, size, 0 if size < width else width))
+            # Loops carry vectors whose lanes are no power of two lane by lane (LLVM 22): whole registers first.
+            at, left, align = whole, remaining, 0 if size < width else width
+            while left:
+                lanes = left if left < register else 1 << (left.bit_length() - 1)
+                with family.at(lanes).scope():
+                    body(family.at(lanes), Index(at, int(lanes > 1), 0, size, align))
+                at, left, align = one.ix.add(Index(at, 0, 0, size), lanes).base, left - lanes, gcd(align, lanes)
             return []
 
         if size < width:
