@@ -82,8 +82,6 @@ class Blocked {
   using R = typename Traits<T>::Real;
   static constexpr int kParts = Traits<T>::kParts;
   static constexpr bool kComplex = Traits<T>::kComplex;
-  // A block of A stays in the second-level cache, a panel of B in the first-level one.
-  static constexpr int64_t kDepth = sizeof(T) <= 4 ? 256 : sizeof(T) <= 8 ? 192 : 128;
   // A right side of so many bytes is read where it lies: it is in the first-level cache after the first tile.
   static constexpr int64_t kSmallBytes = 32 << 10;
   // One of so many is not in the second-level cache.
@@ -93,7 +91,7 @@ class Blocked {
   static constexpr int64_t kFetchedRow = kComplex ? 512 : 2048;
   // One of so many is hardly in the last cache when it is used again.
   static constexpr int64_t kHugeBytes = 16 << 20;
-  static constexpr int64_t kRows = 192, kColumns = 4096 / sizeof(T);
+  static constexpr int64_t kColumns = 4096 / sizeof(T);
   // Sums of so many terms take less time than writing them.
   static constexpr int64_t kShortSums = 16;
   // Rows so many bytes apart have the same places in the first-level cache.
@@ -111,10 +109,17 @@ class Blocked {
         epilogue_(extras.epilogue),
         packed_(static_cast<const R*>(extras.packed)),
         kernels_(TilesOf<T>(shape)),
+        depth_(DepthOf(kernels_.columns)),
+        rows_(IsNarrow(kernels_.columns) ? 96 : 192),
         pairs_(TakesPairs<T>(shape)),
         a_direct_(IsDirect<T>(shape.a_type)),
         b_direct_(IsDirect<T>(shape.b_type)),
         d_direct_(IsDirect<T>(shape.d_type)) {}
+
+  // A block of A stays in the second-level cache, a panel of B of so many columns in the first-level one.
+  static int64_t DepthOf(int64_t columns) {
+    return (sizeof(T) <= 4 ? 256 : sizeof(T) <= 8 ? 192 : 128) * (IsNarrow(columns) ? 2 : 1);
+  }
 
   // Whether a block of `m` rows and `n` columns reads its columns of B once, where they lie and a few rows at a time: B
   // comes from memory; or its rows are a multiple of a page apart, have the same places in the first-level cache, and
@@ -143,6 +148,9 @@ class Blocked {
   }
 
  private:
+  // Tiles of vectors of up to 32 bytes.
+  static bool IsNarrow(int64_t columns) { return columns * static_cast<int64_t>(sizeof(T)) <= 64; }
+
   // The block without the epilogue; true when that has been run as well.
   bool Sums(const void* a, const void* b, void* d, int64_t batch, int64_t m0, int64_t m1, int64_t n0,
             int64_t n1) const {
@@ -209,8 +217,8 @@ class Blocked {
     const int64_t step = pairs_ ? 2 : 1;
     for (int64_t jc = 0; jc < n; jc += kColumns) {
       int64_t columns = std::min(kColumns, n - jc);
-      for (int64_t pc = 0; pc < s_.k; pc += kDepth * step) {
-        int64_t elements = std::min(kDepth * step, s_.k - pc), depth = (elements + step - 1) / step;
+      for (int64_t pc = 0; pc < s_.k; pc += depth_ * step) {
+        int64_t elements = std::min(depth_ * step, s_.k - pc), depth = (elements + step - 1) / step;
         bool finish = epilogue_ && row >= 0 && pc + elements == s_.k;
         const void* right_from = At(b, s_.b_type, jc * s_.b_col + pc * s_.b_row);
         const R* right = packed_ ? packed_ + pc * PackedColumns(s_.n, nr) + (column + jc) * depth : nullptr;
@@ -222,8 +230,8 @@ class Blocked {
                       columns - whole_columns, elements, panels);
           right = panels;
         }
-        for (int64_t ic = 0; ic < m; ic += kRows) {
-          int64_t rows = std::min(kRows, m - ic);
+        for (int64_t ic = 0; ic < m; ic += rows_) {
+          int64_t rows = std::min(rows_, m - ic);
           const void* from = At(a, s_.a_type, ic * s_.a_row + pc * s_.a_col);
           R* left = scratch.a.Get<R>((rows + mr) * depth * kParts);
           // Rows that are read where they are: whole tiles, and the rest in tiles of few.
@@ -309,10 +317,10 @@ class Blocked {
     const ThinTile<T>* tile = kernels_.thin;
     while (tile->rows < m) ++tile;
     Scratch& scratch = ThreadScratch();
-    T* left = scratch.a.template Get<T>(tile->rows * kDepth);
+    T* left = scratch.a.template Get<T>(tile->rows * depth_);
     T* sums = scratch.tile.template Get<T>(tile->rows * tile->columns);
-    for (int64_t pc = 0; pc < s_.k; pc += kDepth) {
-      int64_t depth = std::min(kDepth, s_.k - pc);
+    for (int64_t pc = 0; pc < s_.k; pc += depth_) {
+      int64_t depth = std::min(depth_, s_.k - pc);
       PackThin(At(a, s_.a_type, pc * s_.a_col), m, depth, tile->rows, left);
       bool accumulate = pc > 0 || s_.add;
       for (int64_t j = 0; j < n; j += tile->columns) {
@@ -504,6 +512,7 @@ class Blocked {
   const Epilogue* epilogue_;
   const R* packed_;  // B in panels, or null
   const std::remove_reference_t<decltype(KernelsOf<T>(kBaselineGemm))>& kernels_;
+  const int64_t depth_, rows_;
   bool pairs_, a_direct_, b_direct_, d_direct_;
 };
 

@@ -139,7 +139,7 @@ bool VectorProduct(const GemmShape& s, const void* a, const void* b, void* d, Th
 // thread would read one whole side. They are the same for every number of threads.
 template <class T>
 int64_t PartsOfSums(const GemmShape& s) {
-  constexpr int64_t kMostParts = 32, kLeastDepth = 8 * Blocked<T>::kDepth, kMostSums = (64 << 10) / sizeof(T);
+  constexpr int64_t kMostParts = 32, kLeastDepth = 2048, kMostSums = (64 << 10) / sizeof(T);
   bool fits =
       s.batch == 1 && !s.add && IsDirect<T>(s.d_type) && s.m * s.n <= kMostSums && !Blocked<T>::IsThin(s, s.m, s.n);
   return fits ? std::clamp<int64_t>(s.k / kLeastDepth, 1, kMostParts) : 1;
@@ -148,7 +148,7 @@ int64_t PartsOfSums(const GemmShape& s) {
 // False where the sums are formed in one part.
 template <class T>
 bool LongSums(const GemmShape& s, const void* a, const void* b, void* d, ThreadPool* pool, const Epilogue* epilogue) {
-  const int64_t sums = s.m * s.n, parts = PartsOfSums<T>(s);
+  const int64_t sums = s.m * s.n, parts = PartsOfSums<T>(s), depth = Blocked<T>::DepthOf(TilesOf<T>(s).columns);
   if (parts == 1) return false;
   GemmShape part = s;
   part.d_row = s.n;
@@ -156,8 +156,8 @@ bool LongSums(const GemmShape& s, const void* a, const void* b, void* d, ThreadP
   Spread(pool, parts, 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       GemmShape shape = part;
-      const int64_t from = Border(s.k, parts, Blocked<T>::kDepth, i);
-      shape.k = Border(s.k, parts, Blocked<T>::kDepth, i + 1) - from;
+      const int64_t from = Border(s.k, parts, depth, i);
+      shape.k = Border(s.k, parts, depth, i + 1) - from;
       Blocked<T>(shape, GemmExtras{})
           .Block(At(a, s.a_type, from * s.a_col), At(b, s.b_type, from * s.b_row), all + i * sums, 0, 0, s.m, 0, s.n);
     }
@@ -241,7 +241,9 @@ void Multiply(const GemmShape& s, const void* a, const void* b, void* d, ThreadP
   Blocked<T> blocked(s, extras);
   const auto& kernels = TilesOf<T>(s);
   int64_t threads = pool ? pool->threads() : 1;
-  const int64_t unit = std::max<int64_t>(kernels.columns, epilogue ? kEpilogueUnit : 0);
+  // Threads share few columns more evenly by half panels.
+  const int64_t panel = extras.packed || s.n >= 8 * threads * kernels.columns ? kernels.columns : kernels.columns / 2;
+  const int64_t unit = std::max<int64_t>(panel, epilogue ? kEpilogueUnit : 0);
   const auto [down, across] =
       GridOf(s, threads, kernels.rows, unit, extras.packed != nullptr, !Traits<T>::kComplex && s.a_col == 1);
   int64_t tiles = down * across;
@@ -274,7 +276,7 @@ int64_t PackedBytes(const GemmShape& s) {
 
 void PackRight(const GemmShape& s, const void* b, void* packed, ThreadPool* pool) {
   const auto& kernels = ChosenKernels().f32;
-  const int64_t width = kernels.columns, all = PackedColumns(s.n, width), step = Blocked<float>::kDepth;
+  const int64_t width = kernels.columns, all = PackedColumns(s.n, width), step = Blocked<float>::DepthOf(width);
   Spread(pool, all / width, 1, [&](int64_t begin, int64_t end) {
     for (int64_t pc = 0; pc < s.k; pc += step) {
       int64_t depth = std::min(step, s.k - pc);

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ferrule.codegen.emitter import Emitter, Family, Lanes
 
 # Smaller arrays may lie in the caches of the cores, where the order matters little.
-LARGE = 4 << 20
+LARGE = 512 << 10
 # The rows that are added up in turn, one result after the other: more lose digits. Longer sums are of sums of EACH rows
 # or so (passes/expand.py), fewer than FEWEST of which leave too much for the second stage.
 MOST, EACH, FEWEST = 256, 128, 32
