@@ -7,6 +7,7 @@
 #include "gemm_epilogue.h"
 #include "gemm_library.h"
 #include "gemm_pieces.h"
+#include "gemm_sparse.h"
 #include "gemm_tiles.h"
 #include "program.h"
 #include "thread_pool.h"
@@ -136,11 +137,13 @@ Result<std::unique_ptr<Prepared>> PrepareGemm(const CallDesc& call) {
   }
   const OperandSource right = call.sources.empty() ? OperandSource{} : call.sources[1];
   auto own = [&] { return std::unique_ptr<Prepared>(new Gemm(shape, *accumulator, epilogue, call, packed)); };
-  if (auto tiles = packed ? nullptr : TileGemm(shape, right, epilogue, own)) return tiles;
-  auto library = packed ? nullptr : LibraryGemm(shape, right);
-  if (library && epilogue) library = std::make_unique<ThenEpilogue>(std::move(library), shape, epilogue);
-  if (library) return GemmInPieces(std::move(library), shape, right, epilogue);
-  return own();
+  if (packed) return own();
+  std::unique_ptr<Prepared> dense = TileGemm(shape, right, epilogue, own);
+  if (!dense && (dense = LibraryGemm(shape, right))) {
+    if (epilogue) dense = std::make_unique<ThenEpilogue>(std::move(dense), shape, epilogue);
+    dense = GemmInPieces(std::move(dense), shape, right, epilogue);
+  }
+  return SparseOrNot(shape, epilogue, dense ? std::move(dense) : own());
 }
 
 // Library call "gemm.pack": the right side of products in a loop, in the panels that these read.

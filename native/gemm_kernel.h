@@ -416,6 +416,96 @@ void RowTimesColumns(int64_t k, int64_t n, const T* x, const T* b, int64_t b_col
   }
 }
 
+// d[r][0..n) = the sum of value[t] * x[at[t]][0..n) over t from starts[r] to starts[r + 1].
+template <class T>
+void Combine(int64_t rows, const int64_t* starts, const int32_t* at, const T* value, const T* x, int64_t x_row,
+             int64_t n, T* d, int64_t d_row) {
+  using V = typename VectorOf<T>::type;
+  using U = typename VectorOf<T>::unaligned;
+  constexpr int kLanes = kBytes / sizeof(T), kVectors = 4;
+  for (int64_t r = 0; r < rows; ++r, d += d_row) {
+    const int64_t begin = starts[r], end = starts[r + 1];
+    int64_t j = 0;
+    for (; j + kVectors * kLanes <= n; j += kVectors * kLanes) {
+      V sum[kVectors] = {};
+      for (int64_t t = begin; t < end; ++t) {
+        const T* row = x + at[t] * x_row + j;
+#pragma GCC unroll 4
+        for (int v = 0; v < kVectors; ++v) sum[v] += value[t] * *reinterpret_cast<const U*>(row + v * kLanes);
+      }
+#pragma GCC unroll 4
+      for (int v = 0; v < kVectors; ++v) *reinterpret_cast<U*>(d + j + v * kLanes) = sum[v];
+    }
+    for (; j + kLanes <= n; j += kLanes) {
+      V sum = {};
+      for (int64_t t = begin; t < end; ++t) sum += value[t] * *reinterpret_cast<const U*>(x + at[t] * x_row + j);
+      *reinterpret_cast<U*>(d + j) = sum;
+    }
+    for (; j < n; ++j) {
+      T sum = 0;
+      for (int64_t t = begin; t < end; ++t) sum += value[t] * x[at[t] * x_row + j];
+      d[j] = sum;
+    }
+  }
+}
+
+// d[c][r] = x[r][c] for `rows` and `columns` of x, which lie x_row apart.
+template <class T>
+void Turn(int64_t rows, int64_t columns, const T* x, int64_t x_row, T* d, int64_t d_row) {
+  const int64_t down = rows / 4 * 4, across = columns / 4 * 4;
+  for (int64_t c = 0; c < across; c += 4) {
+    for (int64_t r = 0; r < down; r += 4) Transpose4(x + r * x_row + c, x_row, d + c * d_row + r, d_row);
+  }
+  for (int64_t c = 0; c < columns; ++c) {
+    for (int64_t r = c < across ? down : 0; r < rows; ++r) d[c * d_row + r] = x[r * x_row + c];
+  }
+}
+
+// Writes where elements are not zero; gives how many there are.
+template <class T>
+int64_t Find(int64_t n, const T* x, int32_t* at) {
+  typedef uint64_t Bits __attribute__((vector_size(kBytes), may_alias, aligned(alignof(T))));
+  constexpr int kWords = kBytes / 8, kVectors = 2;
+  constexpr int64_t kBlock = kVectors * kBytes / static_cast<int64_t>(sizeof(T));
+  // All but the signs.
+  constexpr uint64_t kMagnitude = sizeof(T) == 4 ? 0x7fffffff7fffffff : 0x7fffffffffffffff;
+  int64_t count = 0, j = 0;
+  for (; j + kBlock <= n; j += kBlock) {
+    const Bits* block = reinterpret_cast<const Bits*>(x + j);
+    const Bits some = (block[0] | block[1]) & kMagnitude;
+    uint64_t any = 0;
+    for (int w = 0; w < kWords; ++w) any |= some[w];
+    if (any == 0) continue;
+    for (int64_t i = j; i < j + kBlock; ++i) {
+      at[count] = static_cast<int32_t>(i);
+      count += x[i] != T(0);
+    }
+  }
+  for (; j < n; ++j) {
+    if (x[j] != T(0)) at[count++] = static_cast<int32_t>(j);
+  }
+  return count;
+}
+
+// Whether all are: a number times zero is not zero where it is not finite.
+template <class T>
+bool Finite(int64_t n, const T* x) {
+  using V = typename VectorOf<T>::type;
+  using U = typename VectorOf<T>::unaligned;
+  constexpr int kLanes = kBytes / sizeof(T), kVectors = 4;
+  V sum[kVectors] = {};
+  int64_t j = 0;
+  for (; j + kVectors * kLanes <= n; j += kVectors * kLanes) {
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) sum[v] += *reinterpret_cast<const U*>(x + j + v * kLanes) * T(0);
+  }
+  V total = sum[0] + sum[1] + (sum[2] + sum[3]);
+  T all = 0;
+  for (int l = 0; l < kLanes; ++l) all += total[l];
+  for (; j < n; ++j) all += x[j] * T(0);
+  return all == T(0);
+}
+
 template <class T, int MR, int NV>
 constexpr MicroKernels<T> Real() {
   constexpr int kLanes = kBytes / static_cast<int>(sizeof(T)), kWidth = NV * kLanes;
@@ -436,7 +526,11 @@ constexpr MicroKernels<T> Real() {
           &PutTile<T>,
           &RowTimesMatrix<T>,
           &AddRows<T>,
-          &RowTimesColumns<T>};
+          &RowTimesColumns<T>,
+          &Find<T>,
+          &Combine<T>,
+          &Turn<T>,
+          &Finite<T>};
 }
 
 template <class R, int MR, int NV>

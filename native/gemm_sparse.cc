@@ -1,0 +1,259 @@
+#include "gemm_sparse.h"
+
+#include <algorithm>
+#include <atomic>
+#include <type_traits>
+#include <vector>
+
+#include "aligned_scratch.h"
+#include "gemm_spread.h"
+#include "thread_pool.h"
+
+namespace ferrule {
+namespace {
+
+using gemm::Spread;
+
+// A side is sparse where one of so many elements is not zero, or fewer: a term takes up to so many times as long as in a
+// dense product's tiles.
+constexpr int64_t kRare = 8;
+constexpr int64_t kLeast = 32;          // of each size
+constexpr double kWorth = 1 << 18;      // multiply-adds
+constexpr int64_t kMostAhead = 1 << 22;  // elements of a side whose terms are listed before the product begins
+
+// A matrix whose element (r, k) is data[r * row + k * step].
+template <class T>
+struct Side {
+  const T* data;
+  int64_t rows, k, row, step;
+  T at(int64_t r, int64_t p) const { return data[r * row + p * step]; }
+};
+
+// Whether some of its rows are sparse. Most matrices that are not are known by a few elements.
+template <class T>
+bool LooksSparse(const Side<T>& s) {
+  constexpr int64_t kFirst = 8, kRows = 16;
+  int64_t found = 0;
+  for (int64_t i = 0; i < kFirst; ++i) {  // none of them on the diagonal, where sparse ones are not
+    found += s.at((s.rows - 1) * i / (kFirst - 1), (s.k - 1) * ((5 * i + 3) % kFirst) / (kFirst - 1)) != 0;
+  }
+  if (found > kFirst / 4) return false;
+  for (int64_t i = 0; i < kRows; ++i) {
+    const int64_t r = (s.rows - 1) * i / (kRows - 1);
+    int64_t count = 0;
+    for (int64_t p = 0; p < s.k; ++p) {
+      if ((count += s.at(r, p) != 0) > s.k / kRare) return false;
+    }
+  }
+  return true;
+}
+
+template <class T>
+const MicroKernels<T>& Kernels() {
+  if constexpr (std::is_same_v<T, float>) return ChosenKernels().f32;
+  if constexpr (std::is_same_v<T, double>) return ChosenKernels().f64;
+}
+
+// What is not zero in some rows: row r's terms are `value` times what has the number `at`, from starts[r] to the next.
+template <class T>
+struct Terms {
+  std::vector<int64_t> starts;
+  std::vector<int32_t> at;
+  std::vector<T> value;
+
+  void List(const Side<T>& s, int64_t begin, int64_t end) {
+    const auto rows = static_cast<size_t>(end - begin);
+    starts.assign(rows + 1, 0);
+    if (s.row == 1 && s.step != 1) return ListColumns(s, begin, rows);
+    at.clear(), value.clear();
+    found_.resize(static_cast<size_t>(s.k));
+    for (size_t r = 0; r < rows; ++r) {
+      const int64_t row = begin + static_cast<int64_t>(r);
+      const int64_t count = Found(s.data + row * s.row, s.k, s.step);
+      for (int64_t i = 0; i < count; ++i) {
+        const int32_t p = found_[static_cast<size_t>(i)];
+        at.push_back(p), value.push_back(s.at(row, p));
+      }
+      starts[r + 1] = static_cast<int64_t>(at.size());
+    }
+  }
+
+ private:
+  // As memory has it, column by column; then each term to its row.
+  void ListColumns(const Side<T>& s, int64_t begin, size_t rows) {
+    found_.resize(rows);
+    columns_.clear();
+    for (int64_t p = 0; p < s.k; ++p) {
+      const int64_t count = Found(s.data + begin + p * s.step, static_cast<int64_t>(rows), 1);
+      for (int64_t i = 0; i < count; ++i) {
+        const int32_t r = found_[static_cast<size_t>(i)];
+        columns_.push_back({r, static_cast<int32_t>(p)});
+        ++starts[static_cast<size_t>(r + 1)];
+      }
+    }
+    for (size_t r = 0; r < rows; ++r) starts[r + 1] += starts[r];
+    at.resize(columns_.size()), value.resize(columns_.size());
+    next_.assign(starts.begin(), starts.end());
+    for (const auto& [r, p] : columns_) {
+      const auto to = static_cast<size_t>(next_[static_cast<size_t>(r)]++);
+      at[to] = p, value[to] = s.at(begin + r, p);
+    }
+  }
+
+  int64_t Found(const T* x, int64_t n, int64_t step) {
+    if (step == 1) return Kernels<T>().find(n, x, found_.data());
+    int64_t count = 0;
+    for (int64_t i = 0; i < n; ++i) {
+      if (x[i * step] != 0) found_[static_cast<size_t>(count++)] = static_cast<int32_t>(i);
+    }
+    return count;
+  }
+
+  struct Element {
+    int32_t row, column;
+  };
+  std::vector<int32_t> found_;
+  std::vector<Element> columns_;
+  std::vector<int64_t> next_;
+};
+
+// Of a matrix whose inner rows have `columns` elements beside each other.
+template <class T>
+bool AllFinite(const T* x, int64_t rows, int64_t columns, int64_t row, ThreadPool* pool) {
+  if (row == columns) columns *= rows, rows = 1;
+  constexpr int64_t kPiece = 1 << 14;
+  const int64_t pieces = (columns + kPiece - 1) / kPiece;
+  std::atomic<bool> finite = true;
+  Spread(pool, rows * pieces, std::max<int64_t>(1, 4 * kPiece / columns), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end && finite.load(std::memory_order_relaxed); ++i) {
+      const int64_t from = i % pieces * kPiece;
+      if (!Kernels<T>().finite(std::min(kPiece, columns - from), x + i / pieces * row + from)) {
+        finite.store(false, std::memory_order_relaxed);
+      }
+    }
+  });
+  return finite.load(std::memory_order_relaxed);
+}
+
+template <class T>
+class SparseGemm : public Prepared {
+ public:
+  SparseGemm(const GemmShape& shape, const EpilogueCall& epilogue, std::unique_ptr<Prepared> dense)
+      : s_(shape), epilogue_(epilogue), dense_(std::move(dense)) {}
+
+  Status Run(void* const* operands, void* const* results, ExecContext& context) const override {
+    const T* a = static_cast<const T*>(operands[0]);
+    const T* b = static_cast<const T*>(operands[1]);
+    T* d = static_cast<T*>(results[epilogue_.home()]);
+    void* pointers[EpilogueCall::kMost];
+    Epilogue epilogue;
+    if (epilogue_) epilogue = epilogue_.Bind(operands, results, pointers);
+    const Epilogue* after = epilogue_ ? &epilogue : nullptr;
+    const Side<T> left{a, s_.m, s_.k, s_.a_row, s_.a_col}, right{b, s_.n, s_.k, s_.b_col, s_.b_row};
+    const bool done = LooksSparse(left)    ? Finite(right, context.pool) && Left(left, b, d, context.pool, after)
+                      : LooksSparse(right) ? Finite(left, context.pool) && Right(right, a, d, context.pool, after)
+                                           : false;
+    return done ? Status() : dense_->Run(operands, results, context);
+  }
+
+ private:
+  struct Scratch {
+    AlignedScratch panel, sums;
+    Terms<T> terms;
+  };
+  static Scratch& ThreadScratch() {
+    static thread_local Scratch scratch;
+    return scratch;
+  }
+
+  static bool Finite(const Side<T>& x, ThreadPool* pool) {
+    if (x.step == 1) return AllFinite(x.data, x.rows, x.k, x.row, pool);
+    return x.row == 1 && AllFinite(x.data, x.k, x.rows, x.step, pool);
+  }
+
+  // The terms of a whole side; false where they are too many after all.
+  static bool All(const Side<T>& side, Terms<T>* terms) {
+    if (side.rows * side.k > kMostAhead) return false;
+    terms->List(side, 0, side.rows);
+    return static_cast<int64_t>(terms->at.size()) <= side.rows * side.k / kRare;
+  }
+
+  bool Left(const Side<T>& left, const T* b, T* d, ThreadPool* pool, const Epilogue* after) const {
+    const auto& kernels = Kernels<T>();
+    if (s_.b_col == 1) {  // sums of rows of B, where they lie
+      constexpr int64_t kRows = 64;
+      const int64_t blocks = (s_.m + kRows - 1) / kRows;
+      Spread(pool, blocks, 1, [&](int64_t begin, int64_t end) {
+        Terms<T>& terms = ThreadScratch().terms;
+        for (int64_t r = begin * kRows; r < std::min(s_.m, end * kRows); r += kRows) {
+          const int64_t rows = std::min(kRows, s_.m - r);
+          terms.List(left, r, r + rows);
+          kernels.combine(rows, terms.starts.data(), terms.at.data(), terms.value.data(), b, s_.b_row, s_.n,
+                          d + r * s_.d_row, s_.d_row);
+          if (after) (*after)(r, rows, 0, s_.n);
+        }
+      });
+      return true;
+    }
+    Terms<T> terms;
+    if (!All(left, &terms)) return false;
+    const int64_t width = kernels.columns, blocks = (s_.n + kEpilogueUnit - 1) / kEpilogueUnit;
+    Spread(pool, blocks, 1, [&](int64_t begin, int64_t end) {
+      T* panel = ThreadScratch().panel.template Get<T>(s_.k * width);
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t from = i * kEpilogueUnit, to = std::min(s_.n, from + kEpilogueUnit);
+        for (int64_t j = from; j < to; j += width) {
+          const int64_t columns = std::min(width, to - j);
+          kernels.pack_columns(b + j * s_.b_col, s_.b_col, s_.b_row, columns, s_.k, panel);
+          kernels.combine(s_.m, terms.starts.data(), terms.at.data(), terms.value.data(), panel, width, columns, d + j,
+                          s_.d_row);
+        }
+        if (after) (*after)(0, s_.m, from, to - from);
+      }
+    });
+    return true;
+  }
+
+  // Rows of A side by side in a panel, whose sums are turned around.
+  bool Right(const Side<T>& right, const T* a, T* d, ThreadPool* pool, const Epilogue* after) const {
+    Terms<T> terms;
+    if (!All(right, &terms)) return false;
+    const auto& kernels = Kernels<T>();
+    constexpr int64_t kColumns = 256;
+    const int64_t width = kernels.columns, blocks = (s_.m + width - 1) / width;
+    Spread(pool, blocks, 1, [&](int64_t begin, int64_t end) {
+      T* panel = ThreadScratch().panel.template Get<T>(s_.k * width);
+      T* sums = ThreadScratch().sums.template Get<T>(kColumns * width);
+      for (int64_t i = begin * width; i < std::min(s_.m, end * width); i += width) {
+        const int64_t rows = std::min(width, s_.m - i);
+        kernels.pack_columns(a + i * s_.a_row, s_.a_row, s_.a_col, rows, s_.k, panel);
+        for (int64_t j = 0; j < s_.n; j += kColumns) {
+          const int64_t columns = std::min(kColumns, s_.n - j);
+          kernels.combine(columns, terms.starts.data() + j, terms.at.data(), terms.value.data(), panel, width, width,
+                          sums, width);
+          kernels.turn(columns, rows, sums, width, d + i * s_.d_row + j, s_.d_row);
+        }
+        if (after) (*after)(i, rows, 0, s_.n);
+      }
+    });
+    return true;
+  }
+
+  GemmShape s_;
+  EpilogueCall epilogue_;
+  std::unique_ptr<Prepared> dense_;
+};
+
+}  // namespace
+
+std::unique_ptr<Prepared> SparseOrNot(const GemmShape& s, const EpilogueCall& epilogue,
+                                      std::unique_ptr<Prepared> dense) {
+  const double work = static_cast<double>(s.m) * static_cast<double>(s.n) * static_cast<double>(s.k);
+  if (s.batch != 1 || s.add || std::min({s.m, s.n, s.k}) < kLeast || work < kWorth || s.k > INT32_MAX) return dense;
+  if (s.a_type != s.b_type || s.a_type != s.d_type) return dense;
+  if (s.a_type == Element::kF32) return std::make_unique<SparseGemm<float>>(s, epilogue, std::move(dense));
+  if (s.a_type == Element::kF64) return std::make_unique<SparseGemm<double>>(s, epilogue, std::move(dense));
+  return dense;
+}
+
+}  // namespace ferrule
