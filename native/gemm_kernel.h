@@ -416,34 +416,38 @@ void RowTimesColumns(int64_t k, int64_t n, const T* x, const T* b, int64_t b_col
   }
 }
 
+// d[0..kVectors) = the sum of so many rows of x times their values.
+template <class T, int kVectors>
+inline void CombineVectors(int64_t terms, const int32_t* at, const T* value, const T* x, int64_t x_row, T* d) {
+  using V = typename VectorOf<T>::type;
+  using U = typename VectorOf<T>::unaligned;
+  constexpr int kLanes = kBytes / sizeof(T);
+  V sum[kVectors] = {};
+  for (int64_t t = 0; t < terms; ++t) {
+    const T* row = x + at[t] * x_row;
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) sum[v] += value[t] * *reinterpret_cast<const U*>(row + v * kLanes);
+  }
+#pragma GCC unroll 4
+  for (int v = 0; v < kVectors; ++v) *reinterpret_cast<U*>(d + v * kLanes) = sum[v];
+}
+
 // d[r][0..n) = the sum of value[t] * x[at[t]][0..n) over t from starts[r] to starts[r + 1].
 template <class T>
 void Combine(int64_t rows, const int64_t* starts, const int32_t* at, const T* value, const T* x, int64_t x_row,
              int64_t n, T* d, int64_t d_row) {
-  using V = typename VectorOf<T>::type;
-  using U = typename VectorOf<T>::unaligned;
-  constexpr int kLanes = kBytes / sizeof(T), kVectors = 4;
+  constexpr int kLanes = kBytes / sizeof(T);
   for (int64_t r = 0; r < rows; ++r, d += d_row) {
-    const int64_t begin = starts[r], end = starts[r + 1];
+    const int64_t begin = starts[r], terms = starts[r + 1] - begin;
+    const int32_t* from = at + begin;
+    const T* values = value + begin;
     int64_t j = 0;
-    for (; j + kVectors * kLanes <= n; j += kVectors * kLanes) {
-      V sum[kVectors] = {};
-      for (int64_t t = begin; t < end; ++t) {
-        const T* row = x + at[t] * x_row + j;
-#pragma GCC unroll 4
-        for (int v = 0; v < kVectors; ++v) sum[v] += value[t] * *reinterpret_cast<const U*>(row + v * kLanes);
-      }
-#pragma GCC unroll 4
-      for (int v = 0; v < kVectors; ++v) *reinterpret_cast<U*>(d + j + v * kLanes) = sum[v];
-    }
-    for (; j + kLanes <= n; j += kLanes) {
-      V sum = {};
-      for (int64_t t = begin; t < end; ++t) sum += value[t] * *reinterpret_cast<const U*>(x + at[t] * x_row + j);
-      *reinterpret_cast<U*>(d + j) = sum;
-    }
+    for (; j + 4 * kLanes <= n; j += 4 * kLanes) CombineVectors<T, 4>(terms, from, values, x + j, x_row, d + j);
+    if (j + 2 * kLanes <= n) CombineVectors<T, 2>(terms, from, values, x + j, x_row, d + j), j += 2 * kLanes;
+    if (j + kLanes <= n) CombineVectors<T, 1>(terms, from, values, x + j, x_row, d + j), j += kLanes;
     for (; j < n; ++j) {
       T sum = 0;
-      for (int64_t t = begin; t < end; ++t) sum += value[t] * x[at[t] * x_row + j];
+      for (int64_t t = 0; t < terms; ++t) sum += values[t] * x[from[t] * x_row + j];
       d[j] = sum;
     }
   }

@@ -14,11 +14,11 @@ namespace {
 
 using gemm::Spread;
 
-// A side is sparse where one of so many elements is not zero, or fewer: a term takes up to so many times as long as in a
-// dense product's tiles.
+// A side is sparse where one of so many elements is not zero, or fewer: a term takes up to so many times as long as in
+// a dense product's tiles.
 constexpr int64_t kRare = 8;
-constexpr int64_t kLeast = 32;          // of each size
-constexpr double kWorth = 1 << 18;      // multiply-adds
+constexpr int64_t kLeast = 32;           // of each size
+constexpr double kWorth = 1 << 18;       // multiply-adds
 constexpr int64_t kMostAhead = 1 << 22;  // elements of a side whose terms are listed before the product begins
 
 // A matrix whose element (r, k) is data[r * row + k * step].
@@ -149,10 +149,13 @@ class SparseGemm : public Prepared {
     Epilogue epilogue;
     if (epilogue_) epilogue = epilogue_.Bind(operands, results, pointers);
     const Epilogue* after = epilogue_ ? &epilogue : nullptr;
-    const Side<T> left{a, s_.m, s_.k, s_.a_row, s_.a_col}, right{b, s_.n, s_.k, s_.b_col, s_.b_row};
-    const bool done = LooksSparse(left)    ? Finite(right, context.pool) && Left(left, b, d, context.pool, after)
-                      : LooksSparse(right) ? Finite(left, context.pool) && Right(right, a, d, context.pool, after)
-                                           : false;
+    const Side<T> first_left{a, s_.m, s_.k, s_.a_row, s_.a_col}, first_right{b, s_.n, s_.k, s_.b_col, s_.b_row};
+    if (!LooksSparse(first_left) && !LooksSparse(first_right)) return dense_->Run(operands, results, context);
+    const std::vector<Side<T>> left = Sides(first_left, s_.a_batch);
+    const std::vector<Side<T>> right = Sides(first_right, s_.b_batch);
+    const bool done = Sparse(left)    ? Finite(right, context.pool) && Left(left, right, d, context.pool, after)
+                      : Sparse(right) ? Finite(left, context.pool) && Right(right, left, d, context.pool, after)
+                                      : false;
     return done ? Status() : dense_->Run(operands, results, context);
   }
 
@@ -166,75 +169,102 @@ class SparseGemm : public Prepared {
     return scratch;
   }
 
-  static bool Finite(const Side<T>& x, ThreadPool* pool) {
-    if (x.step == 1) return AllFinite(x.data, x.rows, x.k, x.row, pool);
-    return x.row == 1 && AllFinite(x.data, x.k, x.rows, x.step, pool);
+  std::vector<Side<T>> Sides(const Side<T>& first, int64_t batch) const {
+    std::vector<Side<T>> sides(batch == 0 ? 1 : static_cast<size_t>(s_.batch), first);
+    for (size_t i = 1; i < sides.size(); ++i) sides[i].data += static_cast<int64_t>(i) * batch;
+    return sides;
   }
 
-  // The terms of a whole side; false where they are too many after all.
-  static bool All(const Side<T>& side, Terms<T>* terms) {
-    if (side.rows * side.k > kMostAhead) return false;
-    terms->List(side, 0, side.rows);
-    return static_cast<int64_t>(terms->at.size()) <= side.rows * side.k / kRare;
+  // The side of a matrix of the batch, which may share it with the others.
+  static const Side<T>& Of(const std::vector<Side<T>>& sides, int64_t i) {
+    return sides[sides.size() == 1 ? 0 : static_cast<size_t>(i)];
   }
 
-  bool Left(const Side<T>& left, const T* b, T* d, ThreadPool* pool, const Epilogue* after) const {
+  static bool Sparse(const std::vector<Side<T>>& sides) {
+    return std::all_of(sides.begin(), sides.end(), [](const Side<T>& s) { return LooksSparse(s); });
+  }
+
+  static bool Finite(const std::vector<Side<T>>& sides, ThreadPool* pool) {
+    return std::all_of(sides.begin(), sides.end(), [&](const Side<T>& x) {
+      if (x.step == 1) return AllFinite(x.data, x.rows, x.k, x.row, pool);
+      return x.row == 1 && AllFinite(x.data, x.k, x.rows, x.step, pool);
+    });
+  }
+
+  // The terms of whole sides; none where they are too many after all.
+  static std::vector<Terms<T>> All(const std::vector<Side<T>>& sides) {
+    const int64_t elements = sides[0].rows * sides[0].k;
+    if (static_cast<int64_t>(sides.size()) * elements > kMostAhead) return {};
+    std::vector<Terms<T>> terms(sides.size());
+    for (size_t i = 0; i < sides.size(); ++i) {
+      terms[i].List(sides[i], 0, sides[i].rows);
+      if (static_cast<int64_t>(terms[i].at.size()) > elements / kRare) return {};
+    }
+    return terms;
+  }
+
+  // So many pieces of each matrix of the batch.
+  template <class F>
+  void Pieces(int64_t each, ThreadPool* pool, F&& f) const {
+    Spread(pool, s_.batch * each, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) f(i / each, i % each);
+    });
+  }
+
+  bool Left(const std::vector<Side<T>>& left, const std::vector<Side<T>>& right, T* d, ThreadPool* pool,
+            const Epilogue* after) const {
     const auto& kernels = Kernels<T>();
     if (s_.b_col == 1) {  // sums of rows of B, where they lie
       constexpr int64_t kRows = 64;
-      const int64_t blocks = (s_.m + kRows - 1) / kRows;
-      Spread(pool, blocks, 1, [&](int64_t begin, int64_t end) {
+      Pieces((s_.m + kRows - 1) / kRows, pool, [&](int64_t batch, int64_t piece) {
         Terms<T>& terms = ThreadScratch().terms;
-        for (int64_t r = begin * kRows; r < std::min(s_.m, end * kRows); r += kRows) {
-          const int64_t rows = std::min(kRows, s_.m - r);
-          terms.List(left, r, r + rows);
-          kernels.combine(rows, terms.starts.data(), terms.at.data(), terms.value.data(), b, s_.b_row, s_.n,
-                          d + r * s_.d_row, s_.d_row);
-          if (after) (*after)(r, rows, 0, s_.n);
-        }
+        const int64_t r = piece * kRows, rows = std::min(kRows, s_.m - r);
+        terms.List(Of(left, batch), r, r + rows);
+        kernels.combine(rows, terms.starts.data(), terms.at.data(), terms.value.data(), Of(right, batch).data, s_.b_row,
+                        s_.n, d + batch * s_.d_batch + r * s_.d_row, s_.d_row);
+        if (after) (*after)(batch* s_.m + r, rows, 0, s_.n);
       });
       return true;
     }
-    Terms<T> terms;
-    if (!All(left, &terms)) return false;
-    const int64_t width = kernels.columns, blocks = (s_.n + kEpilogueUnit - 1) / kEpilogueUnit;
-    Spread(pool, blocks, 1, [&](int64_t begin, int64_t end) {
+    const std::vector<Terms<T>> all = All(left);
+    if (all.empty()) return false;
+    const int64_t width = kernels.columns;
+    Pieces((s_.n + kEpilogueUnit - 1) / kEpilogueUnit, pool, [&](int64_t batch, int64_t piece) {
       T* panel = ThreadScratch().panel.template Get<T>(s_.k * width);
-      for (int64_t i = begin; i < end; ++i) {
-        const int64_t from = i * kEpilogueUnit, to = std::min(s_.n, from + kEpilogueUnit);
-        for (int64_t j = from; j < to; j += width) {
-          const int64_t columns = std::min(width, to - j);
-          kernels.pack_columns(b + j * s_.b_col, s_.b_col, s_.b_row, columns, s_.k, panel);
-          kernels.combine(s_.m, terms.starts.data(), terms.at.data(), terms.value.data(), panel, width, columns, d + j,
-                          s_.d_row);
-        }
-        if (after) (*after)(0, s_.m, from, to - from);
+      const Terms<T>& terms = all[all.size() == 1 ? 0 : static_cast<size_t>(batch)];
+      const int64_t from = piece * kEpilogueUnit, to = std::min(s_.n, from + kEpilogueUnit);
+      for (int64_t j = from; j < to; j += width) {
+        const int64_t columns = std::min(width, to - j);
+        kernels.pack_columns(Of(right, batch).data + j * s_.b_col, s_.b_col, s_.b_row, columns, s_.k, panel);
+        kernels.combine(s_.m, terms.starts.data(), terms.at.data(), terms.value.data(), panel, width, columns,
+                        d + batch * s_.d_batch + j, s_.d_row);
       }
+      if (after) (*after)(batch* s_.m, s_.m, from, to - from);
     });
     return true;
   }
 
   // Rows of A side by side in a panel, whose sums are turned around.
-  bool Right(const Side<T>& right, const T* a, T* d, ThreadPool* pool, const Epilogue* after) const {
-    Terms<T> terms;
-    if (!All(right, &terms)) return false;
+  bool Right(const std::vector<Side<T>>& right, const std::vector<Side<T>>& left, T* d, ThreadPool* pool,
+             const Epilogue* after) const {
+    const std::vector<Terms<T>> all = All(right);
+    if (all.empty()) return false;
     const auto& kernels = Kernels<T>();
     constexpr int64_t kColumns = 256;
-    const int64_t width = kernels.columns, blocks = (s_.m + width - 1) / width;
-    Spread(pool, blocks, 1, [&](int64_t begin, int64_t end) {
+    const int64_t width = kernels.columns;
+    Pieces((s_.m + width - 1) / width, pool, [&](int64_t batch, int64_t piece) {
       T* panel = ThreadScratch().panel.template Get<T>(s_.k * width);
       T* sums = ThreadScratch().sums.template Get<T>(kColumns * width);
-      for (int64_t i = begin * width; i < std::min(s_.m, end * width); i += width) {
-        const int64_t rows = std::min(width, s_.m - i);
-        kernels.pack_columns(a + i * s_.a_row, s_.a_row, s_.a_col, rows, s_.k, panel);
-        for (int64_t j = 0; j < s_.n; j += kColumns) {
-          const int64_t columns = std::min(kColumns, s_.n - j);
-          kernels.combine(columns, terms.starts.data() + j, terms.at.data(), terms.value.data(), panel, width, width,
-                          sums, width);
-          kernels.turn(columns, rows, sums, width, d + i * s_.d_row + j, s_.d_row);
-        }
-        if (after) (*after)(i, rows, 0, s_.n);
+      const Terms<T>& terms = all[all.size() == 1 ? 0 : static_cast<size_t>(batch)];
+      const int64_t i = piece * width, rows = std::min(width, s_.m - i);
+      kernels.pack_columns(Of(left, batch).data + i * s_.a_row, s_.a_row, s_.a_col, rows, s_.k, panel);
+      for (int64_t j = 0; j < s_.n; j += kColumns) {
+        const int64_t columns = std::min(kColumns, s_.n - j);
+        kernels.combine(columns, terms.starts.data() + j, terms.at.data(), terms.value.data(), panel, width, width,
+                        sums, width);
+        kernels.turn(columns, rows, sums, width, d + batch * s_.d_batch + i * s_.d_row + j, s_.d_row);
       }
+      if (after) (*after)(batch* s_.m + i, rows, 0, s_.n);
     });
     return true;
   }
@@ -249,7 +279,7 @@ class SparseGemm : public Prepared {
 std::unique_ptr<Prepared> SparseOrNot(const GemmShape& s, const EpilogueCall& epilogue,
                                       std::unique_ptr<Prepared> dense) {
   const double work = static_cast<double>(s.m) * static_cast<double>(s.n) * static_cast<double>(s.k);
-  if (s.batch != 1 || s.add || std::min({s.m, s.n, s.k}) < kLeast || work < kWorth || s.k > INT32_MAX) return dense;
+  if (s.add || std::min({s.m, s.n, s.k}) < kLeast || work < kWorth || s.k > INT32_MAX) return dense;
   if (s.a_type != s.b_type || s.a_type != s.d_type) return dense;
   if (s.a_type == Element::kF32) return std::make_unique<SparseGemm<float>>(s, epilogue, std::move(dense));
   if (s.a_type == Element::kF64) return std::make_unique<SparseGemm<double>>(s, epilogue, std::move(dense));

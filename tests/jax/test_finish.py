@@ -192,3 +192,27 @@ def test_products_of_libraries_are_followed_by_the_kernel(library, monkeypatch):
         want = x.astype(np.float64) @ w.astype(np.float64) + b
     want = np.where(np.isnan(want), want, np.maximum(want, 0))
     np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_products_of_sparse_sides(agree, turned):
+    """Left and right, rows and columns; their blocks are other ones than those of dense products."""
+    i, table, w = RNG.randint(0, 150, 130), random(150, 200), random(130, 150)
+
+    def wide(x):
+        return x.T if turned else x
+
+    table, w = (np.ascontiguousarray(wide(x)) for x in (table, w))
+    bias, rest = random(200), random(130, 200)
+
+    def left(i, x, bias, rest):
+        return jax.nn.relu(jax.nn.one_hot(i, 150) @ wide(x) + bias) + rest
+
+    def right(i, x, y, rest):
+        weights = jax.nn.one_hot(i, 200, axis=0) * 0.5
+        return jnp.tanh(wide(x) @ (weights[:150] if weights.shape[0] > 150 else weights)) + y * rest[:, :130]
+
+    assert "gemm+" in steps(left, i, table, bias, rest)
+    agree(left, i, table, bias, rest)
+    assert "gemm+" in steps(right, i % 140, w, random(130, 130), rest)
+    agree(right, i % 140, w, random(130, 130), rest)
