@@ -132,6 +132,8 @@ class Cholesky : public Prepared {
 
 enum class Form { kPlain, kTransposed, kAdjoint };
 
+// Up to so many right-hand sides are solved for as vectors, or one for so many rows of the matrix.
+constexpr int64_t kFewVectors = 16, kRowsOfEach = 16;
 // With up to so many multiply-adds it is the rearranging for vectors that takes the time.
 constexpr int64_t kFewSums = 256;
 
@@ -179,6 +181,13 @@ class TriangularSolve : public Prepared {
       }
       return Status();
     }
+    if constexpr (std::is_floating_point_v<T>) {
+      const int64_t few = std::max(kFewVectors, s_.n / kRowsOfEach);
+      if (type_ == kElementOf<T> && s_.n > kSolveLeaf<T> / 2 && (s_.left ? s_.columns : s_.rows) <= few) {
+        SolveVectorsOf(operands, results, context.pool, grain);
+        return Status();
+      }
+    }
     bool one_vector = s_.left ? s_.columns == 1 : s_.rows == 1;
     bool own = s_.n <= kSolveLeaf<T> || s_.n <= kOwnBelow || one_vector ||
                (context.pool->threads() > 1 && s_.n > kSolveAlone &&
@@ -219,7 +228,7 @@ class TriangularSolve : public Prepared {
           factor = transpose_a ? turned : a;
         }
         if (transpose_a) {
-          Transpose(factor, s_.n, s_.n, s_.n, conjugate, a, s_.n);
+          Transpose(factor, s_.n, s_.n, s_.n, conjugate, a, s_.n, alone ? context.pool : nullptr);
           factor = a;
         } else if (conjugate) {
           std::transform(factor, factor + matrix, a, [](T x) { return Conjugate(x); });
@@ -273,6 +282,34 @@ class TriangularSolve : public Prepared {
       SolveFew(s_.lower != transpose_a, s_.unit, conjugate, s_.n, a + i * s_.n * s_.n, a_row, a_column, x + i * right,
                x_row, s_.left ? s_.columns : s_.rows, x_column);
     }
+  }
+
+  // Few right-hand sides, as vectors: nothing is done to the matrix but to read it.
+  void SolveVectorsOf(void* const* operands, void* const* results, ThreadPool* pool, int64_t grain) const {
+    constexpr int64_t kPage = 4096 / static_cast<int64_t>(sizeof(T)), kWorth = 1 << 18, kLeast = 4;
+    const auto& small = SmallMatrix<T>();
+    const int64_t right = s_.rows * s_.columns, count = s_.left ? s_.columns : s_.rows;
+    const int64_t padded = s_.n + kSmallLanes<T>, row = padded % kPage ? padded : padded + kSmallLanes<T>;
+    const bool turned = s_.left == (s_.form != Form::kPlain), lower = s_.lower != turned;
+    const bool shared = s_.batch == 1 && s_.n * s_.n * count >= kWorth;
+    gemm::Spread(pool, s_.batch, grain, [&](int64_t begin, int64_t end) {
+      static thread_local AlignedScratch vectors;
+      T* x = vectors.Get<T>(count * row);
+      for (int64_t i = begin; i < end; ++i) {
+        const T* a = static_cast<const T*>(operands[0]) + i * s_.n * s_.n;
+        const T* b = static_cast<const T*>(operands[1]) + i * right;
+        T* to = static_cast<T*>(results[0]) + i * right;
+        if (s_.left) small.turn(b, count, s_.n, count, x, row);
+        for (int64_t c = 0; c < count && !s_.left; ++c) std::copy_n(b + c * s_.n, s_.n, x + c * row);
+        gemm::Spread(shared ? pool : nullptr, count, kLeast, [&](int64_t first, int64_t last) {
+          static thread_local AlignedScratch scratch;
+          T* sums = turned ? scratch.Get<T>(kSolvedVectors * row) : nullptr;
+          small.solve_vectors(lower, s_.unit, turned, s_.n, a, s_.n, last - first, x + first * row, row, sums);
+        });
+        if (s_.left) small.turn(x, row, count, s_.n, to, count);
+        for (int64_t c = 0; c < count && !s_.left; ++c) std::copy_n(x + c * row, s_.n, to + c * s_.n);
+      }
+    });
   }
 
   // What two matrices of n rows have in common.

@@ -299,31 +299,6 @@ bool Cholesky(T* matrix, int64_t row, int64_t n) {
   return true;
 }
 
-// Each unknown is a dot product with those before it.
-template <class T>
-void SolveOne(bool lower, bool unit, int64_t n, const T* a, int64_t a_row, T* x) {
-  using V = typename Lanes<T>::Vector;
-  constexpr int64_t kCount = Lanes<T>::kCount;
-  for (int64_t step = 0; step < n; ++step) {
-    const int64_t i = lower ? step : n - 1 - step, end = lower ? i : n;
-    int64_t k = lower ? 0 : i + 1;
-    const T* row = a + i * a_row;
-    V sums{}, more{};
-    for (; k + 2 * kCount <= end; k += 2 * kCount) {
-      sums += Load(row + k) * Load(x + k);
-      more += Load(row + k + kCount) * Load(x + k + kCount);
-    }
-    for (; k + kCount <= end; k += kCount) sums += Load(row + k) * Load(x + k);
-    sums += more;
-    const auto index = Counted<T>();
-#pragma GCC unroll 4
-    for (int apart = kCount / 2; apart > 0; apart /= 2) sums += __builtin_shuffle(sums, index ^ apart);
-    T rest = x[i] - sums[0];
-    for (; k < end; ++k) rest -= row[k] * x[k];
-    x[i] = unit ? rest : rest / row[i];
-  }
-}
-
 // The sums of COUNT vectors of each row of B stay in registers. What is subtracted is added up first: more digits stay.
 template <class T, int COUNT>
 void SolveColumns(bool lower, bool unit, int64_t n, const T* a, int64_t a_row, T* b, int64_t b_row) {
@@ -371,13 +346,14 @@ void SolveMany(bool lower, bool unit, int64_t n, const T* a, int64_t a_row, T* b
 }  // namespace ferrule
 
 #include "lu_panel_kernel.h"
+#include "triangular_kernel.h"
 
 namespace ferrule {
 namespace FERRULE_ISA {
 
 template <class T>
 constexpr SmallMatrixFunctions<T> SmallMatrixOf() {
-  return {Factor<T>, Panel<T>, Cholesky<T>, Turn<T>, SolveOne<T>, SolveMany<T>};
+  return {Factor<T>, Panel<T>, Cholesky<T>, Turn<T>, SolveVectors<T>, SolveMany<T>};
 }
 
 constexpr SmallMatrixKernels SmallMatrix() { return {SmallMatrixOf<float>(), SmallMatrixOf<double>()}; }

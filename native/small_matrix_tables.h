@@ -9,6 +9,8 @@ namespace ferrule {
 constexpr int64_t kSmallMatrix = 64;
 // A panel of a larger one has at most so many columns.
 constexpr int64_t kPanelColumns = 128;
+// So many right-hand sides are solved for at once, at most.
+constexpr int64_t kSolvedVectors = 8;
 
 // All matrices are row-major.
 template <class T>
@@ -25,9 +27,12 @@ struct SmallMatrixFunctions {
   bool (*cholesky)(T* a, int64_t a_row, int64_t n);
   // to[columns][to_row] = the transpose of from[rows][from_row].
   void (*turn)(const T* from, int64_t from_row, int64_t rows, int64_t columns, T* to, int64_t to_row);
-  // In place in x[n]: A X = B, with a triangular A of which only the named triangle is read.
-  void (*solve_one)(bool lower, bool unit, int64_t n, const T* a, int64_t a_row, T* x);
-  // The same for several columns, a multiple of kSmallLanes.
+  // In place in `count` vectors x, which are x_row apart: A X = B, with a triangular A of any size of which only the
+  // named triangle is read. `turned`: what is stored is A's transpose; `lower` is A itself, and `sums` has room for up
+  // to kSolvedVectors times x_row numbers.
+  void (*solve_vectors)(bool lower, bool unit, bool turned, int64_t n, const T* a, int64_t a_row, int64_t count, T* x,
+                        int64_t x_row, T* sums);
+  // In place in b: A X = B with several columns, a multiple of kSmallLanes.
   void (*solve_many)(bool lower, bool unit, int64_t n, const T* a, int64_t a_row, T* b, int64_t b_row, int64_t columns);
 };
 

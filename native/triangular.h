@@ -97,7 +97,9 @@ void SolveSmall(bool lower, bool unit, int64_t n, const T* a, int64_t a_row, T* 
 // In place in one vector x: A X = B. Each unknown is a dot product with those before it.
 template <class T>
 void SolveVector(bool lower, bool unit, int64_t n, const T* a, int64_t a_row, T* x) {
-  if constexpr (std::is_floating_point_v<T>) return SmallMatrix<T>().solve_one(lower, unit, n, a, a_row, x);
+  if constexpr (std::is_floating_point_v<T>) {
+    return SmallMatrix<T>().solve_vectors(lower, unit, false, n, a, a_row, 1, x, n, nullptr);
+  }
   constexpr int64_t kLanes = 8;
   for (int64_t step = 0; step < n; ++step) {
     int64_t i = lower ? step : n - 1 - step, k = lower ? 0 : i + 1, end = lower ? i : n;
@@ -183,17 +185,30 @@ void SolveTriangular(bool lower, bool unit, int64_t n, const T* a, int64_t a_row
 
 // to[n][m] = from[m][n], or its conjugate.
 template <class T>
-void Transpose(const T* from, int64_t from_row, int64_t m, int64_t n, bool conjugate, T* to, int64_t to_row) {
-  constexpr int64_t kTile = 16;
-  for (int64_t i0 = 0; i0 < m; i0 += kTile) {
-    for (int64_t j0 = 0; j0 < n; j0 += kTile) {
-      for (int64_t j = j0; j < std::min(n, j0 + kTile); ++j) {
-        for (int64_t i = i0; i < std::min(m, i0 + kTile); ++i) {
-          to[j * to_row + i] = conjugate ? Conjugate(from[i * from_row + j]) : from[i * from_row + j];
+void Transpose(const T* from, int64_t from_row, int64_t m, int64_t n, bool conjugate, T* to, int64_t to_row,
+               ThreadPool* pool = nullptr) {
+  constexpr int64_t kTile = std::is_floating_point_v<T> ? kSmallMatrix : 16;
+  const int64_t across = (n + kTile - 1) / kTile, grain = std::max<int64_t>(1, 8 / std::max<int64_t>(1, across));
+  gemm::Spread(pool, (m + kTile - 1) / kTile, grain, [&](int64_t begin, int64_t end) {
+    for (int64_t i0 = begin * kTile; i0 < std::min(m, end * kTile); i0 += kTile) {
+      const int64_t rows = std::min(kTile, m - i0);
+      for (int64_t j0 = 0; j0 < n; j0 += kTile) {
+        const int64_t columns = std::min(kTile, n - j0);
+        const T* tile = from + i0 * from_row + j0;
+        T* turned = to + j0 * to_row + i0;
+        if constexpr (std::is_floating_point_v<T>) {
+          SmallMatrix<T>().turn(tile, from_row, rows, columns, turned, to_row);
+        } else {
+          for (int64_t j = 0; j < columns; ++j) {
+            for (int64_t i = 0; i < rows; ++i) {
+              const T x = tile[i * from_row + j];
+              turned[j * to_row + i] = conjugate ? Conjugate(x) : x;
+            }
+          }
         }
       }
     }
-  }
+  });
 }
 
 }  // namespace ferrule

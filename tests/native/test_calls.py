@@ -739,7 +739,8 @@ def test_cholesky_is_as_exact_as_lapack(n, least):
 
 @pytest.mark.parametrize("dtype", ["f", "d", "F", "D"])
 @pytest.mark.parametrize(
-    "n,other", [(1, 3), (3, 4), (5, 0), (6, 4), (6, 8), (19, 1), (60, 35), (70, 0), (70, 1), (270, 65), (100, 1024)]
+    "n,other",
+    [(1, 3), (3, 4), (5, 0), (6, 4), (6, 8), (19, 1), (60, 35), (70, 0), (70, 1), (75, 6), (270, 65), (100, 1024)],
 )
 def test_triangular_solve(dtype, n, other):
     for left, lower, unit in itertools.product([True, False], repeat=3):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
@@ -117,7 +118,34 @@ def check_solve(dtype):
                 np.testing.assert_allclose(got, want, rtol=0, atol=100 * np.finfo(dtype).eps * np.abs(want).max())
 
 
-CHECKS = {"factors": check_factors, "ties": check_ties, "not finite": check_not_finite, "solve": check_solve}
+def check_few(dtype):
+    """Few right-hand sides, which are vectors: every form of every triangle, one matrix and several."""
+    sizes = [(2, 33, 2), (2, 47, 5), (1, 70, 15), (2, 101, 8), (1, 530, 16), (1, 600, 33)]
+    for (batch, n, other), left, lower, unit in itertools.product(sizes, *[[True, False]] * 3):
+        a = normal((batch, n, n), dtype) * (0.3 if n < 500 else 0.03)
+        a = (a * 0.1 if unit else a + 3 * np.eye(n)).astype(dtype)
+        b = normal((batch, n, other) if left else (batch, other, n), dtype, 1)
+        full = (np.tril if lower else np.triu)(a.astype("d"))
+        a = np.where((np.tril if lower else np.triu)(np.ones((n, n))) > 0, a, np.nan).astype(dtype)  # not to be read
+        if unit:
+            full = full - full * np.eye(n) + np.eye(n)
+            a = np.where(np.eye(n) > 0, np.nan, a).astype(dtype)
+        for form in ("NO_TRANSPOSE", "TRANSPOSE", "ADJOINT"):
+            op = full if form == "NO_TRANSPOSE" else full.transpose(0, 2, 1)
+            at = dict(left_side=left, lower=lower, unit_diagonal=unit, transpose_a=form)
+            got = call("triangular_solve", [a, b], [(b.shape, dtype)], at)[0].astype("d")
+            rest = (op @ got if left else got @ op) - b
+            limit = 20 * np.finfo(dtype).eps * (abs(op) @ abs(got) if left else abs(got) @ abs(op))
+            assert (abs(rest) <= limit).all(), (n, other, left, lower, unit, form)
+
+
+CHECKS = {
+    "few": check_few,
+    "factors": check_factors,
+    "ties": check_ties,
+    "not finite": check_not_finite,
+    "solve": check_solve,
+}
 
 
 @pytest.mark.parametrize("dtype", TYPES)
