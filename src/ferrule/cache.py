@@ -27,7 +27,7 @@ from pathlib import Path
 
 from ferrule.libraries import has_lapack
 from ferrule.stablehlo.options import CompileOptions, parse_options
-from ferrule.targets.cpu import cache_bytes
+from ferrule.targets.cpu import cache_bytes, second_cache_bytes
 from ferrule.version import VERSION
 
 MAGIC = b"FERRULE program 1\n"
@@ -156,7 +156,7 @@ def key_of(code: bytes, format: str, settings: CompileOptions, target: str) -> s
     digest = hashlib.sha256()
     # Frameworks write the bytes of equal options in another order each time.
     options = repr(replace(settings, user=sorted(settings.user.items()))).encode()  # type: ignore[arg-type]
-    caches = str(cache_bytes()).encode()
+    caches = f"{cache_bytes()} {second_cache_bytes()}".encode()
     for part in (compiler(), _machine(), _threads(), caches, target.encode(), format.encode(), options, code):
         digest.update(len(part).to_bytes(8, "little") + part)
     return digest.hexdigest()

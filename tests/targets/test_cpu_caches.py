@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ferrule.targets import cpu
-from ferrule.targets.cpu import cache_bytes, last_caches
+from ferrule.targets.cpu import cache_bytes, last_caches, second_cache
 from ferrule.targets.machine import Machine
 
 MB = 1 << 20
@@ -51,6 +51,15 @@ def test_units(tmp_path):
     assert last_caches(server(tmp_path, "1M"), {0}) == MB
     assert last_caches(server(tmp_path / "large", "1G"), {0}) == 1024 * MB
     assert last_caches(server(tmp_path / "bytes", "65536"), {0}) == 65536
+
+
+def test_the_second_level(tmp_path):
+    assert second_cache(server(tmp_path), 5) == MB
+    assert second_cache(tmp_path, 8) == 0
+    describe(tmp_path, 8, ("1", "Data", "64K", "8"))
+    assert second_cache(tmp_path, 8) == 0
+    describe(tmp_path, 9, ("2", "Unified", "large", "9"))
+    assert second_cache(tmp_path, 9) == 0
 
 
 @pytest.mark.parametrize("last", ["", "large", "0K", "-1K"])

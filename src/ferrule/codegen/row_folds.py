@@ -30,8 +30,8 @@ from ferrule.targets.machine import Machine
 if TYPE_CHECKING:
     from ferrule.codegen.emitter import Emitter, Family, Lanes
 
-# Smaller arrays may lie in the caches of the cores, where the order matters little.
-LARGE = 512 << 10
+# Arrays of less than so many times a processor's second-level cache may lie there, where the order matters little.
+LARGE = 2
 # The rows that are added up in turn, one result after the other: more lose digits. Longer sums are of sums of EACH rows
 # or so (passes/expand.py), fewer than FEWEST of which leave too much for the second stage.
 MOST, EACH, FEWEST = 256, 128, 32
@@ -49,6 +49,10 @@ OWN = 16 << 10
 Over = Callable[[Callable[[Index, "Emitter", Index], None]], None]
 _IN_ORDER = ("constant", "iota", "broadcast_in_dim", "reshape", "slice", "dynamic_slice")
 _ELSEWHERE = ("transpose", "gather", "reverse", "concatenate", "pad")
+
+
+def is_large(nbytes: int, machine: Machine) -> bool:
+    return nbytes >= LARGE * machine.second_cache_bytes
 
 
 def carries(op: Op) -> bool:
@@ -89,7 +93,7 @@ def planned(block: Block, machine: Machine) -> bool:
     found = [op for op in block.ops if op.name == "reduce"]
     if machine.grouped or not found or holders(block) is None:
         return False
-    if sum(tensor(a).nbytes for a in block.args) < LARGE:
+    if not is_large(sum(tensor(a).nbytes for a in block.args), machine):
         return False
     shape, dims = found[0].operands[0].shape, found[0].attrs["dimensions"]
     alike = all(op.operands[0].shape == shape and op.attrs["dimensions"] == dims for op in found)

@@ -15,6 +15,7 @@ _X86_LEVELS = ((64, ("avx512f", "avx512bw", "avx512dq", "avx512vl")), (32, ("avx
 
 # Two processors of a server that are a virtual machine see all of its last cache, which others use as well (480 MB).
 _CACHE_FOR_EACH = 32 << 20
+_SYSTEM = Path("/sys/devices/system/cpu")
 
 
 @cache
@@ -32,7 +33,8 @@ def host() -> Machine:
     found |= dict.fromkeys(APX, False)
     wide = next((size for size, need in _X86_LEVELS if all(found.get(f) for f in need)), 16)
     features = ",".join(f"{'+' if on else '-'}{name}" for name, on in sorted(found.items()))
-    return Machine("cpu", llvm.get_process_triple(), llvm.get_host_cpu_name(), features, wide, threads(), cache_bytes())
+    triple, name = llvm.get_process_triple(), llvm.get_host_cpu_name()
+    return Machine("cpu", triple, name, features, wide, threads(), cache_bytes(), second_cache_bytes())
 
 
 def threads() -> int:
@@ -44,8 +46,23 @@ def threads() -> int:
 def cache_bytes() -> int:
     """The size of the last caches of the processors that Ferrule may use, or a guess where the system does not say."""
     processors = os.sched_getaffinity(0)
-    found = last_caches(Path("/sys/devices/system/cpu"), processors)
+    found = last_caches(_SYSTEM, processors)
     return min(found, _CACHE_FOR_EACH * len(processors)) or Machine.cache_bytes
+
+
+@cache
+def second_cache_bytes() -> int:
+    """The size of a processor's second-level cache, or a guess where the system does not say."""
+    return second_cache(_SYSTEM, min(os.sched_getaffinity(0))) or Machine.second_cache_bytes
+
+
+def second_cache(system: Path, processor: int) -> int:
+    """The bytes of the second-level cache of `processor`; 0 if `system` does not describe it."""
+    try:
+        found = [_cache(index) for index in system.glob(f"cpu{processor}/cache/index*")]
+    except (OSError, ValueError):
+        return 0
+    return max((size for level, size, _ in found if level == 2), default=0)
 
 
 def last_caches(system: Path, processors: Iterable[int]) -> int:

@@ -10,7 +10,8 @@ class Machine:
     """One device.
 
     `triple`, `cpu` and `features` are LLVM's names; `vector_bytes` is the width that vector code is written for;
-    `threads` the number of threads that kernels may spread over, `cache_bytes` the last cache that they share.
+    `threads` the number of threads that kernels may spread over, `cache_bytes` the last cache that they share,
+    `second_cache_bytes` the second-level cache of one of them.
     """
 
     name: str
@@ -20,6 +21,7 @@ class Machine:
     vector_bytes: int
     threads: int
     cache_bytes: int = 32 << 20
+    second_cache_bytes: int = 1 << 20
 
     @property
     def grouped(self) -> bool:
