@@ -445,6 +445,10 @@ void Combine(int64_t rows, const int64_t* starts, const int32_t* at, const T* va
     for (; j + 4 * kLanes <= n; j += 4 * kLanes) CombineVectors<T, 4>(terms, from, values, x + j, x_row, d + j);
     if (j + 2 * kLanes <= n) CombineVectors<T, 2>(terms, from, values, x + j, x_row, d + j), j += 2 * kLanes;
     if (j + kLanes <= n) CombineVectors<T, 1>(terms, from, values, x + j, x_row, d + j), j += kLanes;
+    if (j < n && n >= kLanes) {  // the last vector has some results once more
+      CombineVectors<T, 1>(terms, from, values, x + n - kLanes, x_row, d + n - kLanes);
+      continue;
+    }
     for (; j < n; ++j) {
       T sum = 0;
       for (int64_t t = 0; t < terms; ++t) sum += values[t] * x[from[t] * x_row + j];
