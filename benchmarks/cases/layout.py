@@ -7,6 +7,8 @@ import numpy as np
 from harness import torch
 from harness.case import Case, integers, normal
 
+import jax
+
 N = 1 << 24
 
 
@@ -82,6 +84,18 @@ def cases() -> list[Case]:
             lambda: (normal(4096, 4096, dtype=jnp.bfloat16),),
             torch=lambda x: x.T.contiguous(),
             bytes=4 * N,
+        ),
+        *(
+            Case(
+                f"{'shrink' if to < size else 'enlarge'} images, 4 × {size}² × 32 to {to}²",
+                lambda x, to=to: jax.image.resize(x, (4, to, to, 32), "bilinear", antialias=False),
+                lambda size=size: (normal(4, size, size, 32),),
+                torch=lambda x, to=to: torch.nn.functional.interpolate(
+                    x.permute(0, 3, 1, 2), (to, to), mode="bilinear"
+                ).permute(0, 2, 3, 1),
+                bytes=4 * 4 * 32 * (size**2 + to**2),
+            )
+            for size, to in ((64, 128), (100, 224), (160, 64))
         ),
         Case("x + xᵀ, 4096²", lambda x: x + x.T, square, torch=lambda x: x + x.T, bytes=8 * N),
         Case(

@@ -88,6 +88,15 @@ def cases() -> list[Case]:
             tolerance=1e-3,
         ),
         Case(
+            "solve with a Cholesky factor, 1024, 1 right-hand side",
+            lambda a, b: jax.scipy.linalg.cho_solve((a, True), b),
+            lambda: (np.linalg.cholesky(positive(1024, 1024)), normal(1024, 1)),
+            torch=lambda a, b: torch.cholesky_solve(b, a),
+            flops=2 * 1024.0**2,
+            bytes=2 * 2 * 1024.0**2,
+            tolerance=1e-3,
+        ),
+        Case(
             "inverse, 1024",
             jnp.linalg.inv,
             lambda: (regular(1024, 1024),),

@@ -1,4 +1,4 @@
-"""Matrix products: square in three types, skinny, batched small, with an epilogue."""
+"""Matrix products: square in three types, skinny, batched small, with an epilogue, of mostly zeros."""
 
 from __future__ import annotations
 
@@ -19,6 +19,15 @@ def product(x, y):
 def wide(x, y):
     """8-bit factors, 32-bit sums."""
     return jax.lax.dot(x, y, preferred_element_type=jnp.int32)
+
+
+def one_hot(i, table):
+    """Rows of a table as a product, as where devices have no fast gathers."""
+    return jax.nn.one_hot(i, len(table), dtype=table.dtype) @ table
+
+
+def one_hot_torch(i, table):
+    return torch.nn.functional.one_hot(i.long(), len(table)).to(table.dtype) @ table
 
 
 def cases() -> list[Case]:
@@ -202,6 +211,24 @@ def cases() -> list[Case]:
             torch=lambda x, y, w, b: x + torch.nn.functional.gelu(torch.addmm(b, y, w), approximate="tanh"),
             flops=2 * 512 * 768 * 3072,
             bytes=4 * (2 * 512 * 3072 + 512 * 768 + 768 * 3072),
+        )
+    )
+    rows, words, depth = 512, 8000, 128
+    found.append(
+        Case(
+            f"one-hot, {rows} of {words} × {depth} f32",
+            one_hot,
+            lambda: (integers(words, rows), normal(words, depth)),
+            torch=torch and one_hot_torch,
+            bytes=4 * (rows * words + words * depth + rows * depth),
+        )
+    )
+    found.append(
+        Case(
+            f"one-hot, {rows} of {words} × {depth} f32, gradient",
+            jax.grad(lambda table, i: (one_hot(i, table) ** 2).sum()),
+            lambda: (normal(words, depth), integers(words, rows)),
+            bytes=4 * (2 * rows * words + 2 * words * depth),
         )
     )
     return found

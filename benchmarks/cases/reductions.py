@@ -28,6 +28,14 @@ def cases() -> list[Case]:
             "sum of each row, 4096²", lambda x: x.sum(1), square, torch=lambda x: x.sum(1), bytes=4 * N, read_only=True
         ),
         Case(
+            "sum of each column, 1000²",
+            lambda x: x.sum(0),
+            lambda: (normal(1000, 1000),),
+            torch=lambda x: x.sum(0),
+            bytes=4e6,
+            read_only=True,
+        ),
+        Case(
             "sum of each column, 4096²",
             lambda x: x.sum(0),
             square,
