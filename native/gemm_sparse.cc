@@ -17,9 +17,11 @@ using gemm::Spread;
 // A side is sparse where one of so many elements is not zero, or fewer: a term takes up to so many times as long as in
 // a dense product's tiles.
 constexpr int64_t kRare = 8;
-constexpr int64_t kLeast = 32;           // of each size
-constexpr double kWorth = 1 << 18;       // multiply-adds
-constexpr int64_t kMostAhead = 1 << 22;  // elements of a side whose terms are listed before the product begins
+constexpr int64_t kLeast = 32;            // of each size
+constexpr double kWorth = 1 << 18;        // multiply-adds
+constexpr int64_t kRows = 64;             // that are listed at once
+constexpr int64_t kWorthATask = 1 << 15;  // terms times columns
+constexpr int64_t kMostAhead = 1 << 22;   // elements of a side whose terms are listed before the product begins
 
 // A matrix whose element (r, k) is data[r * row + k * step].
 template <class T>
@@ -187,6 +189,10 @@ class SparseGemm : public Prepared {
   }
 
   static bool Finite(const std::vector<Side<T>>& sides, ThreadPool* pool) {
+    const int64_t count = static_cast<int64_t>(sides.size()), elements = sides[0].rows * sides[0].k;
+    if (count > 1 && sides[1].data - sides[0].data == elements) {  // one after another
+      return AllFinite(sides[0].data, 1, count * elements, count * elements, pool);
+    }
     return std::all_of(sides.begin(), sides.end(), [&](const Side<T>& x) {
       if (x.step == 1) return AllFinite(x.data, x.rows, x.k, x.row, pool);
       return x.row == 1 && AllFinite(x.data, x.k, x.rows, x.step, pool);
@@ -208,7 +214,8 @@ class SparseGemm : public Prepared {
   // So many pieces of each matrix of the batch.
   template <class F>
   void Pieces(int64_t each, ThreadPool* pool, F&& f) const {
-    Spread(pool, s_.batch * each, 1, [&](int64_t begin, int64_t end) {
+    const int64_t grain = kWorthATask * each / std::max<int64_t>(1, 2 * s_.m * s_.n) + 1;
+    Spread(pool, s_.batch * each, grain, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) f(i / each, i % each);
     });
   }
@@ -216,24 +223,30 @@ class SparseGemm : public Prepared {
   bool Left(const std::vector<Side<T>>& left, const std::vector<Side<T>>& right, T* d, ThreadPool* pool,
             const Epilogue* after) const {
     const auto& kernels = Kernels<T>();
-    if (s_.b_col == 1) {  // sums of rows of B, where they lie
-      constexpr int64_t kRows = 64;
-      Pieces((s_.m + kRows - 1) / kRows, pool, [&](int64_t batch, int64_t piece) {
-        Terms<T>& terms = ThreadScratch().terms;
-        const int64_t r = piece * kRows, rows = std::min(kRows, s_.m - r);
-        terms.List(Of(left, batch), r, r + rows);
-        kernels.combine(rows, terms.starts.data(), terms.at.data(), terms.value.data(), Of(right, batch).data, s_.b_row,
-                        s_.n, d + batch * s_.d_batch + r * s_.d_row, s_.d_row);
+    // Sums of rows of B, where they lie. What several matrices share is listed once.
+    const bool in_place = s_.b_col == 1, once = !in_place || (left.size() == 1 && s_.batch > 1);
+    const std::vector<Terms<T>> all = once ? All(left) : std::vector<Terms<T>>();
+    if (once && all.empty()) return false;
+    auto terms_of = [&](int64_t batch) -> const Terms<T>& {
+      return all[all.size() == 1 ? 0 : static_cast<size_t>(batch)];
+    };
+    if (in_place) {
+      const int64_t unit = std::max(kRows, kWorthATask / (2 * s_.n));
+      Pieces((s_.m + unit - 1) / unit, pool, [&](int64_t batch, int64_t piece) {
+        const int64_t r = piece * unit, rows = std::min(unit, s_.m - r);
+        Terms<T>& listed = ThreadScratch().terms;
+        if (!once) listed.List(Of(left, batch), r, r + rows);
+        const Terms<T>& terms = once ? terms_of(batch) : listed;
+        kernels.combine(rows, terms.starts.data() + (once ? r : 0), terms.at.data(), terms.value.data(),
+                        Of(right, batch).data, s_.b_row, s_.n, d + batch * s_.d_batch + r * s_.d_row, s_.d_row);
         if (after) (*after)(batch* s_.m + r, rows, 0, s_.n);
       });
       return true;
     }
-    const std::vector<Terms<T>> all = All(left);
-    if (all.empty()) return false;
     const int64_t width = kernels.columns;
     Pieces((s_.n + kEpilogueUnit - 1) / kEpilogueUnit, pool, [&](int64_t batch, int64_t piece) {
       T* panel = ThreadScratch().panel.template Get<T>(s_.k * width);
-      const Terms<T>& terms = all[all.size() == 1 ? 0 : static_cast<size_t>(batch)];
+      const Terms<T>& terms = terms_of(batch);
       const int64_t from = piece * kEpilogueUnit, to = std::min(s_.n, from + kEpilogueUnit);
       for (int64_t j = from; j < to; j += width) {
         const int64_t columns = std::min(width, to - j);

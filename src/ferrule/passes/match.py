@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -22,11 +23,13 @@ from ferrule.passes.lapack import batch_dims
 from ferrule.passes.lu import lu, never_refused
 from ferrule.passes.match_device import PRODUCTS, device_rule
 from ferrule.passes.match_mkl import mkl_rule
+from ferrule.passes.middle_dots import middle_dot, order_is_free
 from ferrule.passes.narrow_products import BYTES, from_bytes, sums, taken_as
 from ferrule.passes.parallel_scan import parallel_running_total
 from ferrule.passes.pointwise import few_features
 from ferrule.passes.qr import qr
 from ferrule.passes.ragged import ragged_dot
+from ferrule.passes.sides import Side
 from ferrule.passes.slices import cut
 from ferrule.passes.small_dots import small_dot
 from ferrule.passes.svd import svd
@@ -73,8 +76,11 @@ def match(block: Block, machine: Machine | None = None) -> Block:
             if not machine.grouped and op.name == "dot_general":
                 if (product := ragged_dot(out, op, operands, machine.multiplies_bf16)) is not None:
                     return [product]
+                if (product := middle_dot(out, op, operands, op.result in free)) is not None:
+                    return [product]
         return MATCHERS[op.name](out, op, operands) if op.name in MATCHERS else None
 
+    free = order_is_free(block) if machine is not None and not machine.grouped else set()
     return rewrite(block, rule, ours=True)
 
 
@@ -95,59 +101,6 @@ def library(
 
 
 # --- matrix products --------------------------------------------------------------------------------------------
-def strides_of(shape: Sequence[int]) -> tuple[int, ...]:
-    """Row-major strides in elements."""
-    strides, step = [0] * len(shape), 1
-    for d in reversed(range(len(shape))):
-        strides[d], step = step, step * max(1, shape[d])
-    return tuple(strides)
-
-
-def _join(dims: Sequence[int], shape: Sequence[int], strides: Sequence[int]) -> tuple[int, int] | None:
-    """Size and stride of the dimensions read as one (first slowest), or None when no single stride walks them."""
-    size, stride = 1, 0
-    if any(shape[d] == 0 for d in dims):
-        return 0, 1
-    for d in reversed(dims):
-        if shape[d] == 1:
-            continue
-        if size == 1:
-            size, stride = shape[d], strides[d]
-        elif strides[d] == stride * size:
-            size *= shape[d]
-        else:
-            return None
-    return size, stride
-
-
-class _Side:
-    """One operand of a dot: its dimensions in the groups batch, free, contracting, looked at through transposes."""
-
-    def __init__(self, value: Value, batch: Sequence[int], contract: Sequence[int]) -> None:
-        free = [d for d in range(len(value.shape)) if d not in batch and d not in contract]
-        self.value, self.batch, self.contract, self.free = value, list(batch), list(contract), free
-        while (op := self.value.op) is not None and op.name == "transpose":
-            order = op.attrs["permutation"]
-            self.value = op.operands[0]
-            self.batch, self.contract, self.free = (
-                [order[d] for d in g] for g in (self.batch, self.contract, self.free)
-            )
-
-    def view(self) -> tuple[tuple[int, int], ...] | None:
-        """(size, stride) of batch, free and contracting, or None when the memory order does not allow it."""
-        shape, strides = self.value.shape, strides_of(self.value.shape)
-        parts = [_join(g, shape, strides) for g in (self.batch, self.free, self.contract)]
-        return None if any(p is None for p in parts) else tuple(parts)  # type: ignore[arg-type]
-
-    def make_dense(self, out: Block, op: Op) -> None:
-        order = tuple(self.batch + self.free + self.contract)
-        type = Tensor(tuple(self.value.shape[d] for d in order), self.value.dtype)
-        self.value = out.add("transpose", [self.value], [type], {"permutation": order}, (), op.loc).result
-        b, f = len(self.batch), len(self.free)
-        self.batch, self.free = list(range(b)), list(range(b, b + f))
-        self.contract = list(range(b + f, len(order)))
-
-
 def _cast(out: Block, value: Value, dtype: DType, op: Op) -> Value:
     if value.dtype == dtype:
         return value
@@ -177,7 +130,7 @@ def _as_stored(out: Block, op: Op, operands: list[Value]) -> list[Value] | None:
     dims: DotDims = op.attrs["dot_dimension_numbers"]
     lhs, rhs = operands
     joined = [*dims.lhs_batching_dimensions, *dims.lhs_contracting_dimensions]
-    depth = max(1, _product(lhs.shape, joined))
+    depth = max(1, prod(lhs.shape[d] for d in joined))
 
     def stored(matrix: Value, vectors: Value) -> Value:
         count, size = tensor(vectors).size // depth, tensor(matrix).size
@@ -218,8 +171,8 @@ def product_call(
     if lhs.dtype != rhs.dtype:
         lhs, rhs = (_cast(out, v, op.result.dtype, op) for v in (lhs, rhs))
     lhs, rhs = stored or (lhs, rhs)
-    a = _Side(lhs, dims.lhs_batching_dimensions, dims.lhs_contracting_dimensions)
-    b = _Side(rhs, dims.rhs_batching_dimensions, dims.rhs_contracting_dimensions)
+    a = Side(lhs, dims.lhs_batching_dimensions, dims.lhs_contracting_dimensions)
+    b = Side(rhs, dims.rhs_batching_dimensions, dims.rhs_contracting_dimensions)
     # The order of the contracted dimensions is free as long as both sides agree: take the left operand's memory order.
     order = sorted(range(len(a.contract)), key=lambda i: a.contract[i])
     a.contract, b.contract = ([side.contract[i] for i in order] for side in (a, b))
@@ -231,7 +184,7 @@ def product_call(
     batch = 1
     for d in a.batch:
         batch *= a.value.shape[d]
-    m, n, k = (_product(s.value.shape, g) for s, g in ((a, a.free), (b, b.free), (a, a.contract)))
+    m, n, k = (prod(s.value.shape[d] for d in g) for s, g in ((a, a.free), (b, b.free), (a, a.contract)))
     attrs = {
         **{"batch": batch, "m": m, "n": n, "k": k},
         "a_strides": (a_batch, a_row, a_col),
@@ -239,13 +192,6 @@ def product_call(
     }
     about = {"target": target, "ffi": False, "attrs": attrs}
     return out.add("library", [a.value, b.value], [type], about, (), op.loc).result
-
-
-def _product(shape: Sequence[int], dims: Sequence[int]) -> int:
-    size = 1
-    for d in dims:
-        size *= shape[d]
-    return size
 
 
 @matcher("convolution")

@@ -12,7 +12,7 @@ from math import prod
 
 from ferrule.ir import Block, Op, Tensor, Value
 from ferrule.passes.count import trips_of
-from ferrule.passes.match import strides_of
+from ferrule.passes.sides import strides_of
 
 # More rows are worth the rearrangement in each product. Smaller matrices are in the nearest cache; larger ones are not
 # to lie in memory twice.

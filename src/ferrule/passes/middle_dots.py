@@ -1,0 +1,81 @@
+"""Products that contract dimensions in the middle of a side, such as the rows of images or the tokens of sequences.
+
+    %2 = dot_general(%w, %x), contracting 1 and 1 : tensor<64x128xf32>, tensor<8x128x256xf32> -> tensor<64x8x256xf32>
+
+One product over all of it would need the side with its contracted dimension last. As many products as there are
+parts before that dimension, `w` with a part of `x` each, read both where they lie; their results, 8 x 64 x 256, are
+transposed where what follows wants them in the dot's order, which it often does not: einsum transposes them back.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from ferrule.ir import Block, DotDims, Op, Tensor, Value
+from ferrule.ir import types as t
+from ferrule.passes.sides import Side, join, strides_of
+
+# Parts with shorter rows, or whose products are smaller, are better off together.
+ROW, WORTH = 16, 1 << 16
+
+
+def order_is_free(block: Block) -> set[Value]:
+    """The results of dots that only transposes and other dots read: the order of their dimensions costs nothing."""
+    if not block.holds("dot_general"):
+        return set()
+    uses = block.uses()
+    returned = set(block.results)
+    return {
+        op.result
+        for op in block.walk()
+        if op.name == "dot_general"
+        and op.result not in returned
+        and all(user.name in ("transpose", "dot_general") for user in uses.get(op.result, ()))
+    }
+
+
+def middle_dot(out: Block, op: Op, operands: list[Value], any_order: bool) -> Value | None:
+    """The products and what puts their results in order; None where the dot is not of this kind, or where elements that
+    are neighbours in the result would not be any more (but for `any_order`)."""
+    dims: DotDims = op.attrs["dot_dimension_numbers"]
+    dtype = operands[0].dtype
+    if dtype not in (t.f32, t.f64) or operands[1].dtype != dtype or op.result.dtype != dtype:
+        return None
+    if dims.lhs_batching_dimensions:
+        return None
+    left = Side(operands[0], (), dims.lhs_contracting_dimensions)
+    right = Side(operands[1], (), dims.rhs_contracting_dimensions)
+    order = sorted(range(len(left.contract)), key=lambda i: left.contract[i])
+    left.contract, right.contract = ([side.contract[i] for i in order] for side in (left, right))
+    for side, other in ((left, right), (right, left)):
+        if side.view() is None and other.view() is not None:
+            return _products(out, op, side, other, (left, right), any_order)
+    return None
+
+
+def _products(out: Block, op: Op, side: Side, other: Side, order: tuple[Side, Side], any_order: bool) -> Value | None:
+    shape = side.value.shape
+    before = sorted(d for d in side.free if d < min(side.contract))
+    after = sorted(d for d in side.free if d > max(side.contract))
+    if [*before, *side.contract, *after] != list(range(len(shape))):
+        return None
+    if join(side.contract, shape, strides_of(shape)) is None:
+        return None
+    (_, _), (_, a_row), (_, a_col) = other.view()  # type: ignore[misc]
+    batch, n, k = (prod(shape[d] for d in group) for group in (before, after, side.contract))
+    m = prod(other.value.shape[d] for d in other.free)
+    if n < ROW or m * n * k < WORTH:
+        return None
+    made = [*((side, d) for d in before), *((other, d) for d in other.free), *((side, d) for d in after)]
+    permutation = tuple(made.index((s, d)) for s in order for d in s.free)
+    if not any_order and permutation and permutation[-1] != len(made) - 1:
+        return None
+    attrs = {
+        **{"batch": batch, "m": m, "n": n, "k": k},
+        "a_strides": (0, a_row, a_col),
+        "b_strides": (k * n, n, 1),
+    }
+    about = {"target": "gemm", "ffi": False, "attrs": attrs}
+    parts = Tensor(tuple(s.value.shape[d] for s, d in made), op.result.dtype)
+    call = out.add("library", [other.value, side.value], [parts], about, (), op.loc).result
+    return out.add("transpose", [call], [op.result.type], {"permutation": permutation}, (), op.loc).result
