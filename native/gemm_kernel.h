@@ -473,25 +473,22 @@ void Turn(int64_t rows, int64_t columns, const T* x, int64_t x_row, T* d, int64_
 template <class T>
 int64_t Find(int64_t n, const T* x, int32_t* at) {
   typedef uint64_t Bits __attribute__((vector_size(kBytes), may_alias, aligned(alignof(T))));
-  constexpr int kWords = kBytes / 8, kVectors = 2;
-  constexpr int64_t kBlock = kVectors * kBytes / static_cast<int64_t>(sizeof(T));
+  constexpr int kWords = kBytes / 8, kInWord = 8 / sizeof(T), kLanes = kBytes / sizeof(T);
   // All but the signs.
   constexpr uint64_t kMagnitude = sizeof(T) == 4 ? 0x7fffffff7fffffff : 0x7fffffffffffffff;
   int64_t count = 0, j = 0;
-  for (; j + kBlock <= n; j += kBlock) {
-    const Bits* block = reinterpret_cast<const Bits*>(x + j);
-    const Bits some = (block[0] | block[1]) & kMagnitude;
+  auto test = [&](int64_t i) {
+    if (x[i] != T(0)) at[count++] = static_cast<int32_t>(i);
+  };
+  for (; j + kLanes <= n; j += kLanes) {
+    const Bits words = *reinterpret_cast<const Bits*>(x + j) & kMagnitude;
     uint64_t any = 0;
-    for (int w = 0; w < kWords; ++w) any |= some[w];
-    if (any == 0) continue;
-    for (int64_t i = j; i < j + kBlock; ++i) {
-      at[count] = static_cast<int32_t>(i);
-      count += x[i] != T(0);
+    for (int w = 0; w < kWords; ++w) any |= words[w];
+    for (int w = 0; any != 0 && w < kWords; ++w) {
+      for (int i = 0; words[w] != 0 && i < kInWord; ++i) test(j + w * kInWord + i);
     }
   }
-  for (; j < n; ++j) {
-    if (x[j] != T(0)) at[count++] = static_cast<int32_t>(j);
-  }
+  for (; j < n; ++j) test(j);
   return count;
 }
 

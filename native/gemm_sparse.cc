@@ -19,7 +19,7 @@ using gemm::Spread;
 constexpr int64_t kRare = 8;
 constexpr int64_t kLeast = 32;            // of each size
 constexpr double kWorth = 1 << 18;        // multiply-adds
-constexpr int64_t kRows = 64;             // that are listed at once
+constexpr int64_t kLeastRows = 16;        // that are listed at once
 constexpr int64_t kWorthATask = 1 << 15;  // terms times columns
 constexpr int64_t kMostAhead = 1 << 22;   // elements of a side whose terms are listed before the product begins
 
@@ -211,11 +211,10 @@ class SparseGemm : public Prepared {
     return terms;
   }
 
-  // So many pieces of each matrix of the batch.
+  // So many pieces of each matrix of the batch, of so much work.
   template <class F>
-  void Pieces(int64_t each, ThreadPool* pool, F&& f) const {
-    const int64_t grain = kWorthATask * each / std::max<int64_t>(1, 2 * s_.m * s_.n) + 1;
-    Spread(pool, s_.batch * each, grain, [&](int64_t begin, int64_t end) {
+  void Pieces(int64_t each, int64_t work, ThreadPool* pool, F&& f) const {
+    Spread(pool, s_.batch * each, kWorthATask / (work + 1) + 1, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) f(i / each, i % each);
     });
   }
@@ -231,8 +230,9 @@ class SparseGemm : public Prepared {
       return all[all.size() == 1 ? 0 : static_cast<size_t>(batch)];
     };
     if (in_place) {
-      const int64_t unit = std::max(kRows, kWorthATask / (2 * s_.n));
-      Pieces((s_.m + unit - 1) / unit, pool, [&](int64_t batch, int64_t piece) {
+      // A row is two terms or so, and to be looked through.
+      const int64_t row = 2 * s_.n + (once ? 0 : s_.k / 8), unit = std::max(kLeastRows, kWorthATask / row);
+      Pieces((s_.m + unit - 1) / unit, unit * row, pool, [&](int64_t batch, int64_t piece) {
         const int64_t r = piece * unit, rows = std::min(unit, s_.m - r);
         Terms<T>& listed = ThreadScratch().terms;
         if (!once) listed.List(Of(left, batch), r, r + rows);
@@ -244,18 +244,19 @@ class SparseGemm : public Prepared {
       return true;
     }
     const int64_t width = kernels.columns;
-    Pieces((s_.n + kEpilogueUnit - 1) / kEpilogueUnit, pool, [&](int64_t batch, int64_t piece) {
-      T* panel = ThreadScratch().panel.template Get<T>(s_.k * width);
-      const Terms<T>& terms = terms_of(batch);
-      const int64_t from = piece * kEpilogueUnit, to = std::min(s_.n, from + kEpilogueUnit);
-      for (int64_t j = from; j < to; j += width) {
-        const int64_t columns = std::min(width, to - j);
-        kernels.pack_columns(Of(right, batch).data + j * s_.b_col, s_.b_col, s_.b_row, columns, s_.k, panel);
-        kernels.combine(s_.m, terms.starts.data(), terms.at.data(), terms.value.data(), panel, width, columns,
-                        d + batch * s_.d_batch + j, s_.d_row);
-      }
-      if (after) (*after)(batch* s_.m, s_.m, from, to - from);
-    });
+    Pieces((s_.n + kEpilogueUnit - 1) / kEpilogueUnit, kEpilogueUnit * (2 * s_.m + s_.k), pool,
+           [&](int64_t batch, int64_t piece) {
+             T* panel = ThreadScratch().panel.template Get<T>(s_.k * width);
+             const Terms<T>& terms = terms_of(batch);
+             const int64_t from = piece * kEpilogueUnit, to = std::min(s_.n, from + kEpilogueUnit);
+             for (int64_t j = from; j < to; j += width) {
+               const int64_t columns = std::min(width, to - j);
+               kernels.pack_columns(Of(right, batch).data + j * s_.b_col, s_.b_col, s_.b_row, columns, s_.k, panel);
+               kernels.combine(s_.m, terms.starts.data(), terms.at.data(), terms.value.data(), panel, width, columns,
+                               d + batch * s_.d_batch + j, s_.d_row);
+             }
+             if (after) (*after)(batch* s_.m, s_.m, from, to - from);
+           });
     return true;
   }
 
@@ -267,7 +268,7 @@ class SparseGemm : public Prepared {
     const auto& kernels = Kernels<T>();
     constexpr int64_t kColumns = 256;
     const int64_t width = kernels.columns;
-    Pieces((s_.m + width - 1) / width, pool, [&](int64_t batch, int64_t piece) {
+    Pieces((s_.m + width - 1) / width, width * (2 * s_.n + s_.k), pool, [&](int64_t batch, int64_t piece) {
       T* panel = ThreadScratch().panel.template Get<T>(s_.k * width);
       T* sums = ThreadScratch().sums.template Get<T>(kColumns * width);
       const Terms<T>& terms = all[all.size() == 1 ? 0 : static_cast<size_t>(batch)];
