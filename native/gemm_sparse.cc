@@ -31,23 +31,23 @@ struct Side {
   T at(int64_t r, int64_t p) const { return data[r * row + p * step]; }
 };
 
-// Whether some elements of some rows are sparse. Most matrices that are not are known by a few elements.
+// Whether some of its elements are. Most matrices that are not sparse are known by the first few; of the others short
+// runs are read, as memory has them: another processor may have written each line.
 template <class T>
 bool LooksSparse(const Side<T>& s) {
-  constexpr int64_t kFirst = 8, kRows = 16, kOfRow = 256;
+  constexpr int64_t kFirst = 8, kRuns = 64, kRun = 16;
   int64_t found = 0;
   for (int64_t i = 0; i < kFirst; ++i) {  // none of them on the diagonal, where sparse ones are not
     found += s.at((s.rows - 1) * i / (kFirst - 1), (s.k - 1) * ((5 * i + 3) % kFirst) / (kFirst - 1)) != 0;
   }
   if (found > kFirst / 4) return false;
-  const int64_t step = std::max<int64_t>(1, s.k / kOfRow), count = s.k / step;
-  for (int64_t i = 0; i < kRows; ++i) {
-    const int64_t r = (s.rows - 1) * i / (kRows - 1);
-    found = 0;
-    for (int64_t q = 0; q < count; ++q) {
-      const int64_t p = q * step + (5 * q + 3 * i) % step;  // at no even distance
-      if ((found += s.at(r, p) != 0) > count / kRare) return false;
-    }
+  const bool by_rows = s.step == 1;
+  const int64_t along = by_rows ? s.k : s.rows, across = by_rows ? s.rows : s.k, places = along - kRun + 1;
+  found = 0;
+  for (int64_t i = 0; i < kRuns; ++i) {
+    const int64_t line = (across - 1) * i / (kRuns - 1), from = i * 40503 % places;
+    for (int64_t j = from; j < from + kRun; ++j) found += (by_rows ? s.at(line, j) : s.at(j, line)) != 0;
+    if (found > kRuns * kRun / kRare) return false;
   }
   return true;
 }
