@@ -154,12 +154,17 @@ class SparseGemm : public Prepared {
     if (epilogue_) epilogue = epilogue_.Bind(operands, results, pointers);
     const Epilogue* after = epilogue_ ? &epilogue : nullptr;
     const Side<T> first_left{a, s_.m, s_.k, s_.a_row, s_.a_col}, first_right{b, s_.n, s_.k, s_.b_col, s_.b_row};
-    if (!LooksSparse(first_left) && !LooksSparse(first_right)) return dense_->Run(operands, results, context);
+    const bool may_left = Pays(first_left, s_.a_batch, s_.n) && LooksSparse(first_left);
+    if (!may_left && !(Pays(first_right, s_.b_batch, s_.m) && LooksSparse(first_right))) {
+      return dense_->Run(operands, results, context);
+    }
     const std::vector<Side<T>> left = Sides(first_left, s_.a_batch);
     const std::vector<Side<T>> right = Sides(first_right, s_.b_batch);
-    const bool done = Sparse(left)    ? Finite(right, context.pool) && Left(left, right, d, context.pool, after)
-                      : Sparse(right) ? Finite(left, context.pool) && Right(right, left, d, context.pool, after)
-                                      : false;
+    const bool done = may_left && Sparse(left)
+                          ? Finite(right, context.pool) && Left(left, right, d, context.pool, after)
+                      : Pays(first_right, s_.b_batch, s_.m) && Sparse(right)
+                          ? Finite(left, context.pool) && Right(right, left, d, context.pool, after)
+                          : false;
     return done ? Status() : dense_->Run(operands, results, context);
   }
 
@@ -171,6 +176,13 @@ class SparseGemm : public Prepared {
   static Scratch& ThreadScratch() {
     static thread_local Scratch scratch;
     return scratch;
+  }
+
+  // Whether the other side has enough of each element for looking through this one. Where memory has it across the
+  // rows that are listed, one element of each line may be all that is wanted of another processor's cache.
+  bool Pays(const Side<T>& side, int64_t batch, int64_t others) const {
+    constexpr int64_t kAcross = 128;
+    return side.step == 1 || others * (batch == 0 ? s_.batch : 1) >= kAcross;
   }
 
   std::vector<Side<T>> Sides(const Side<T>& first, int64_t batch) const {
