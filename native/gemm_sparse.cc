@@ -17,6 +17,8 @@ using gemm::Spread;
 // A side is sparse where one of so many elements is not zero, or fewer: a term takes up to so many times as long as in
 // a dense product's tiles.
 constexpr int64_t kRare = 8;
+// Where rows of a larger matrix are added up, they come from further away.
+constexpr int64_t kFarBytes = 2 << 20, kRareFar = 32;
 constexpr int64_t kLeast = 32;            // of each size
 constexpr double kWorth = 1 << 18;        // multiply-adds
 constexpr int64_t kLeastRows = 16;        // that are listed at once
@@ -34,7 +36,7 @@ struct Side {
 // Whether some of its elements are. Most matrices that are not sparse are known by the first few; of the others short
 // runs are read, as memory has them: another processor may have written each line.
 template <class T>
-bool LooksSparse(const Side<T>& s) {
+bool LooksSparse(const Side<T>& s, int64_t rare = kRare) {
   constexpr int64_t kFirst = 8, kRuns = 64, kRun = 16;
   int64_t found = 0;
   for (int64_t i = 0; i < kFirst; ++i) {  // none of them on the diagonal, where sparse ones are not
@@ -47,7 +49,7 @@ bool LooksSparse(const Side<T>& s) {
   for (int64_t i = 0; i < kRuns; ++i) {
     const int64_t line = (across - 1) * i / (kRuns - 1), from = i * 40503 % places;
     for (int64_t j = from; j < from + kRun; ++j) found += (by_rows ? s.at(line, j) : s.at(j, line)) != 0;
-    if (found > kRuns * kRun / kRare) return false;
+    if (found > kRuns * kRun / rare) return false;
   }
   return true;
 }
@@ -154,15 +156,17 @@ class SparseGemm : public Prepared {
     if (epilogue_) epilogue = epilogue_.Bind(operands, results, pointers);
     const Epilogue* after = epilogue_ ? &epilogue : nullptr;
     const Side<T> first_left{a, s_.m, s_.k, s_.a_row, s_.a_col}, first_right{b, s_.n, s_.k, s_.b_col, s_.b_row};
-    const bool may_left = Pays(first_left, s_.a_batch, s_.n) && LooksSparse(first_left);
+    const bool far = s_.b_col == 1 && s_.k * s_.n * static_cast<int64_t>(sizeof(T)) > kFarBytes;
+    const int64_t rare = far ? kRareFar : kRare;
+    const bool may_left = Pays(first_left, s_.a_batch, s_.n) && LooksSparse(first_left, rare);
     if (!may_left && !(Pays(first_right, s_.b_batch, s_.m) && LooksSparse(first_right))) {
       return dense_->Run(operands, results, context);
     }
     const std::vector<Side<T>> left = Sides(first_left, s_.a_batch);
     const std::vector<Side<T>> right = Sides(first_right, s_.b_batch);
-    const bool done = may_left && Sparse(left)
+    const bool done = may_left && Sparse(left, rare)
                           ? Finite(right, context.pool) && Left(left, right, d, context.pool, after)
-                      : Pays(first_right, s_.b_batch, s_.m) && Sparse(right)
+                      : Pays(first_right, s_.b_batch, s_.m) && Sparse(right, kRare)
                           ? Finite(left, context.pool) && Right(right, left, d, context.pool, after)
                           : false;
     return done ? Status() : dense_->Run(operands, results, context);
@@ -196,8 +200,8 @@ class SparseGemm : public Prepared {
     return sides[sides.size() == 1 ? 0 : static_cast<size_t>(i)];
   }
 
-  static bool Sparse(const std::vector<Side<T>>& sides) {
-    return std::all_of(sides.begin(), sides.end(), [](const Side<T>& s) { return LooksSparse(s); });
+  static bool Sparse(const std::vector<Side<T>>& sides, int64_t rare) {
+    return std::all_of(sides.begin(), sides.end(), [&](const Side<T>& s) { return LooksSparse(s, rare); });
   }
 
   static bool Finite(const std::vector<Side<T>>& sides, ThreadPool* pool) {
