@@ -7,6 +7,7 @@
 
 #include "attention_backward_tiles.h"
 #include "attention_block.h"
+#include "gemm_blocked.h"
 #include "program.h"
 #include "thread_pool.h"
 
@@ -134,7 +135,7 @@ class AttentionBackward : public Prepared {
     ReadState(operands, member, first, rows, ld, d, state);
     int64_t from = 0, to = s.keys;
     // What is left out would be multiplied by 0. A row without a sum is NaN for every key, masked or not.
-    if (skip && s.Negligible(state, rows) && kernels.finite(state + ld, rows) && Finite(q, rows, s.depth) &&
+    if (skip && s.Negligible(state, rows) && ChosenKernels().f32.finite(rows, state + ld) && Finite(q, rows, s.depth) &&
         Finite(d, rows, s.width)) {
       const int64_t unit = tiles ? kTilePanel : 4;
       from = std::clamp<int64_t>(first + s.low, 0, s.keys - 1) / unit * unit;
@@ -190,7 +191,7 @@ class AttentionBackward : public Prepared {
 
   static bool Finite(const AttentionMatrix& x, int64_t rows, int64_t columns) {
     for (int64_t r = 0; r < rows; ++r) {
-      if (!ChosenAttention().finite(x.data + r * x.row, columns)) return false;
+      if (!ChosenKernels().f32.finite(columns, x.data + r * x.row)) return false;
     }
     return true;
   }

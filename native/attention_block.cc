@@ -132,7 +132,7 @@ bool AttentionBlocks::Finite(const char* from, const AttentionView& view, int64_
     int64_t keys = std::min(kMostKeys, s_.keys - key);
     AttentionMatrix x = Adjacent(from, view, key, keys, columns, copy);
     for (int64_t i = 0; i < keys; ++i) {
-      if (!kernels_.finite(x.data + i * x.row, columns)) return false;
+      if (!ChosenKernels().f32.finite(columns, x.data + i * x.row)) return false;
     }
   }
   return true;

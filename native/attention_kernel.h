@@ -147,16 +147,6 @@ inline void Gradient(float* s, float* g, int64_t ld, int64_t keys, int64_t rows,
   }
 }
 
-inline bool Finite(const float* x, int64_t count) {
-  Aligned sums = {};
-  int64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) sums += Load(x + i) * 0.0f;
-  float sum = 0;
-  for (int j = 0; j < kLanes; ++j) sum += sums[j];
-  for (; i < count; ++i) sum += x[i] * 0.0f;
-  return sum == 0;
-}
-
 inline void Widen(const uint16_t* from, int64_t count, float* to) {
   int64_t i = 0;
   for (; i + kLanes <= count; i += kLanes) Store(to + i, reinterpret_cast<Aligned>(UpperHalves(from + i)));
@@ -265,8 +255,7 @@ inline void Turn(const uint8_t* from, int64_t from_row, uint8_t* to, int64_t to_
 }
 
 constexpr AttentionKernels Attention() {
-  return {&Softmax, &SoftmaxRow, &Scale, &Choose, &Add,        &Gradient, &Finite,
-          &Widen,   &Dots,       &Mix,   &Turn,   &MultiplyBy, &TanhOf};
+  return {&Softmax, &SoftmaxRow, &Scale, &Choose, &Add, &Gradient, &Widen, &Dots, &Mix, &Turn, &MultiplyBy, &TanhOf};
 }
 
 }  // namespace FERRULE_ISA

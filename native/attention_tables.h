@@ -20,8 +20,6 @@ struct AttentionKernels {
   void (*add)(float*, int64_t, int64_t, int64_t, const float*, int64_t);
   // Backward: S becomes P = exp(S - m) * r, G becomes P * (G - d): (s, g, ld, keys, rows, m, r, d)
   void (*gradient)(float*, float*, int64_t, int64_t, int64_t, const float*, const float*, const float*);
-  // Neither infinities nor NaNs: (x, count)
-  bool (*finite)(const float*, int64_t);
   // bf16 to f32: (from, count, to)
   void (*widen)(const uint16_t*, int64_t, float*);
   // out[keys] = rows of K times q: (q, depth, k, k_row, keys, out)

@@ -82,6 +82,9 @@ class Blocked {
   using R = typename Traits<T>::Real;
   static constexpr int kParts = Traits<T>::kParts;
   static constexpr bool kComplex = Traits<T>::kComplex;
+  // A block of A stays in the second-level cache, a panel of B in the first-level one: with tiles of two vectors of 64
+  // bytes so many rows of B, of narrower ones twice as many.
+  static constexpr int64_t kDepth = sizeof(T) <= 4 ? 256 : sizeof(T) <= 8 ? 192 : 128;
   // A right side of so many bytes is read where it lies: it is in the first-level cache after the first tile.
   static constexpr int64_t kSmallBytes = 32 << 10;
   // One of so many is not in the second-level cache.
@@ -116,10 +119,8 @@ class Blocked {
         b_direct_(IsDirect<T>(shape.b_type)),
         d_direct_(IsDirect<T>(shape.d_type)) {}
 
-  // A block of A stays in the second-level cache, a panel of B of so many columns in the first-level one.
-  static int64_t DepthOf(int64_t columns) {
-    return (sizeof(T) <= 4 ? 256 : sizeof(T) <= 8 ? 192 : 128) * (IsNarrow(columns) ? 2 : 1);
-  }
+  // The rows of B in a panel of so many columns.
+  static int64_t DepthOf(int64_t columns) { return IsNarrow(columns) ? 2 * kDepth : kDepth; }
 
   // Whether a block of `m` rows and `n` columns reads its columns of B once, where they lie and a few rows at a time: B
   // comes from memory; or its rows are a multiple of a page apart, have the same places in the first-level cache, and

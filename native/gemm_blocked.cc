@@ -139,7 +139,7 @@ bool VectorProduct(const GemmShape& s, const void* a, const void* b, void* d, Th
 // thread would read one whole side. They are the same for every number of threads.
 template <class T>
 int64_t PartsOfSums(const GemmShape& s) {
-  constexpr int64_t kMostParts = 32, kLeastDepth = 2048, kMostSums = (64 << 10) / sizeof(T);
+  constexpr int64_t kMostParts = 32, kLeastDepth = 8 * Blocked<T>::kDepth, kMostSums = (64 << 10) / sizeof(T);
   bool fits =
       s.batch == 1 && !s.add && IsDirect<T>(s.d_type) && s.m * s.n <= kMostSums && !Blocked<T>::IsThin(s, s.m, s.n);
   return fits ? std::clamp<int64_t>(s.k / kLeastDepth, 1, kMostParts) : 1;

@@ -457,18 +457,6 @@ void Combine(int64_t rows, const int64_t* starts, const int32_t* at, const T* va
   }
 }
 
-// d[c][r] = x[r][c] for `rows` and `columns` of x, which lie x_row apart.
-template <class T>
-void Turn(int64_t rows, int64_t columns, const T* x, int64_t x_row, T* d, int64_t d_row) {
-  const int64_t down = rows / 4 * 4, across = columns / 4 * 4;
-  for (int64_t c = 0; c < across; c += 4) {
-    for (int64_t r = 0; r < down; r += 4) Transpose4(x + r * x_row + c, x_row, d + c * d_row + r, d_row);
-  }
-  for (int64_t c = 0; c < columns; ++c) {
-    for (int64_t r = c < across ? down : 0; r < rows; ++r) d[c * d_row + r] = x[r * x_row + c];
-  }
-}
-
 // Writes where elements are not zero; gives how many there are.
 template <class T>
 int64_t Find(int64_t n, const T* x, int32_t* at) {
@@ -534,7 +522,6 @@ constexpr MicroKernels<T> Real() {
           &RowTimesColumns<T>,
           &Find<T>,
           &Combine<T>,
-          &Turn<T>,
           &Finite<T>};
 }
 

@@ -7,6 +7,7 @@
 
 #include "aligned_scratch.h"
 #include "gemm_spread.h"
+#include "small_matrix_tables.h"
 #include "thread_pool.h"
 
 namespace ferrule {
@@ -36,7 +37,7 @@ struct Side {
 // Whether some of its elements are. Most matrices that are not sparse are known by the first few; of the others short
 // runs are read, as memory has them: another processor may have written each line.
 template <class T>
-bool LooksSparse(const Side<T>& s, int64_t rare = kRare) {
+bool LooksSparse(const Side<T>& s, int64_t rare) {
   constexpr int64_t kFirst = 8, kRuns = 64, kRun = 16;
   int64_t found = 0;
   for (int64_t i = 0; i < kFirst; ++i) {  // none of them on the diagonal, where sparse ones are not
@@ -155,20 +156,13 @@ class SparseGemm : public Prepared {
     Epilogue epilogue;
     if (epilogue_) epilogue = epilogue_.Bind(operands, results, pointers);
     const Epilogue* after = epilogue_ ? &epilogue : nullptr;
-    const Side<T> first_left{a, s_.m, s_.k, s_.a_row, s_.a_col}, first_right{b, s_.n, s_.k, s_.b_col, s_.b_row};
+    const Sides left = SidesOf({a, s_.m, s_.k, s_.a_row, s_.a_col}, s_.a_batch);
+    const Sides right = SidesOf({b, s_.n, s_.k, s_.b_col, s_.b_row}, s_.b_batch);
     const bool far = s_.b_col == 1 && s_.k * s_.n * static_cast<int64_t>(sizeof(T)) > kFarBytes;
-    const int64_t rare = far ? kRareFar : kRare;
-    const bool may_left = Pays(first_left, s_.a_batch, s_.n) && LooksSparse(first_left, rare);
-    if (!may_left && !(Pays(first_right, s_.b_batch, s_.m) && LooksSparse(first_right))) {
-      return dense_->Run(operands, results, context);
-    }
-    const std::vector<Side<T>> left = Sides(first_left, s_.a_batch);
-    const std::vector<Side<T>> right = Sides(first_right, s_.b_batch);
-    const bool done = may_left && Sparse(left, rare)
-                          ? Finite(right, context.pool) && Left(left, right, d, context.pool, after)
-                      : Pays(first_right, s_.b_batch, s_.m) && Sparse(right, kRare)
-                          ? Finite(left, context.pool) && Right(right, left, d, context.pool, after)
-                          : false;
+    const bool done =
+        (Sparse(left, s_.n, far ? kRareFar : kRare) && Finite(right, context.pool) &&
+         Left(left, right, d, context.pool, after)) ||
+        (Sparse(right, s_.m, kRare) && Finite(left, context.pool) && Right(right, left, d, context.pool, after));
     return done ? Status() : dense_->Run(operands, results, context);
   }
 
@@ -182,49 +176,58 @@ class SparseGemm : public Prepared {
     return scratch;
   }
 
-  // Whether the other side has enough of each element for looking through this one. Where memory has it across the
-  // rows that are listed, one element of each line may be all that is wanted of another processor's cache.
-  bool Pays(const Side<T>& side, int64_t batch, int64_t others) const {
-    constexpr int64_t kAcross = 128;
-    return side.step == 1 || others * (batch == 0 ? s_.batch : 1) >= kAcross;
-  }
-
-  std::vector<Side<T>> Sides(const Side<T>& first, int64_t batch) const {
-    std::vector<Side<T>> sides(batch == 0 ? 1 : static_cast<size_t>(s_.batch), first);
-    for (size_t i = 1; i < sides.size(); ++i) sides[i].data += static_cast<int64_t>(i) * batch;
-    return sides;
-  }
-
-  // The side of a matrix of the batch, which may share it with the others.
-  static const Side<T>& Of(const std::vector<Side<T>>& sides, int64_t i) {
-    return sides[sides.size() == 1 ? 0 : static_cast<size_t>(i)];
-  }
-
-  static bool Sparse(const std::vector<Side<T>>& sides, int64_t rare) {
-    return std::all_of(sides.begin(), sides.end(), [&](const Side<T>& s) { return LooksSparse(s, rare); });
-  }
-
-  static bool Finite(const std::vector<Side<T>>& sides, ThreadPool* pool) {
-    const int64_t count = static_cast<int64_t>(sides.size()), elements = sides[0].rows * sides[0].k;
-    if (count > 1 && sides[1].data - sides[0].data == elements) {  // one after another
-      return AllFinite(sides[0].data, 1, count * elements, count * elements, pool);
+  // A side of each matrix of the batch, or one that all share.
+  struct Sides {
+    Side<T> first;
+    int64_t count, apart;
+    Side<T> operator[](int64_t i) const {
+      Side<T> side = first;
+      if (count > 1) side.data += i * apart;
+      return side;
     }
-    return std::all_of(sides.begin(), sides.end(), [&](const Side<T>& x) {
-      if (x.step == 1) return AllFinite(x.data, x.rows, x.k, x.row, pool);
-      return x.row == 1 && AllFinite(x.data, x.k, x.rows, x.step, pool);
-    });
+  };
+  Sides SidesOf(const Side<T>& first, int64_t batch) const { return {first, batch == 0 ? 1 : s_.batch, batch}; }
+
+  // Whether the sides are sparse, and the other ones have enough for each element to be looked through: where memory
+  // has it across the rows that are listed, one element of each line may be all that is wanted of another processor's
+  // cache.
+  bool Sparse(const Sides& sides, int64_t others, int64_t rare) const {
+    constexpr int64_t kAcross = 128;
+    if (sides.first.step != 1 && others * (s_.batch / sides.count) < kAcross) return false;
+    for (int64_t i = 0; i < sides.count; ++i) {
+      if (!LooksSparse(sides[i], rare)) return false;
+    }
+    return true;
+  }
+
+  static bool Finite(const Sides& sides, ThreadPool* pool) {
+    const int64_t elements = sides.first.rows * sides.first.k, all = sides.count * elements;
+    if (sides.count > 1 && sides.apart == elements) return AllFinite(sides.first.data, 1, all, all, pool);
+    for (int64_t i = 0; i < sides.count; ++i) {
+      const Side<T> x = sides[i];
+      const bool finite = x.step == 1  ? AllFinite(x.data, x.rows, x.k, x.row, pool)
+                          : x.row == 1 ? AllFinite(x.data, x.k, x.rows, x.step, pool)
+                                       : false;
+      if (!finite) return false;
+    }
+    return true;
   }
 
   // The terms of whole sides; none where they are too many after all.
-  static std::vector<Terms<T>> All(const std::vector<Side<T>>& sides) {
-    const int64_t elements = sides[0].rows * sides[0].k;
-    if (static_cast<int64_t>(sides.size()) * elements > kMostAhead) return {};
-    std::vector<Terms<T>> terms(sides.size());
-    for (size_t i = 0; i < sides.size(); ++i) {
-      terms[i].List(sides[i], 0, sides[i].rows);
-      if (static_cast<int64_t>(terms[i].at.size()) > elements / kRare) return {};
+  static std::vector<Terms<T>> All(const Sides& sides) {
+    const int64_t rows = sides.first.rows, elements = rows * sides.first.k;
+    if (sides.count * elements > kMostAhead) return {};
+    std::vector<Terms<T>> all(static_cast<size_t>(sides.count));
+    for (int64_t i = 0; i < sides.count; ++i) {
+      Terms<T>& terms = all[static_cast<size_t>(i)];
+      terms.List(sides[i], 0, rows);
+      if (static_cast<int64_t>(terms.at.size()) > elements / kRare) return {};
     }
-    return terms;
+    return all;
+  }
+
+  static const Terms<T>& Of(const std::vector<Terms<T>>& all, int64_t batch) {
+    return all[all.size() == 1 ? 0 : static_cast<size_t>(batch)];
   }
 
   // So many pieces of each matrix of the batch, of so much work.
@@ -235,26 +238,22 @@ class SparseGemm : public Prepared {
     });
   }
 
-  bool Left(const std::vector<Side<T>>& left, const std::vector<Side<T>>& right, T* d, ThreadPool* pool,
-            const Epilogue* after) const {
+  bool Left(const Sides& left, const Sides& right, T* d, ThreadPool* pool, const Epilogue* after) const {
     const auto& kernels = Kernels<T>();
     // Sums of rows of B, where they lie. What several matrices share is listed once.
-    const bool in_place = s_.b_col == 1, once = !in_place || (left.size() == 1 && s_.batch > 1);
+    const bool in_place = s_.b_col == 1, once = !in_place || (left.count == 1 && s_.batch > 1);
     const std::vector<Terms<T>> all = once ? All(left) : std::vector<Terms<T>>();
     if (once && all.empty()) return false;
-    auto terms_of = [&](int64_t batch) -> const Terms<T>& {
-      return all[all.size() == 1 ? 0 : static_cast<size_t>(batch)];
-    };
     if (in_place) {
       // A row is two terms or so, and to be looked through.
       const int64_t row = 2 * s_.n + (once ? 0 : s_.k / 8), unit = std::max(kLeastRows, kWorthATask / row);
       Pieces((s_.m + unit - 1) / unit, unit * row, pool, [&](int64_t batch, int64_t piece) {
         const int64_t r = piece * unit, rows = std::min(unit, s_.m - r);
         Terms<T>& listed = ThreadScratch().terms;
-        if (!once) listed.List(Of(left, batch), r, r + rows);
-        const Terms<T>& terms = once ? terms_of(batch) : listed;
+        if (!once) listed.List(left[batch], r, r + rows);
+        const Terms<T>& terms = once ? Of(all, batch) : listed;
         kernels.combine(rows, terms.starts.data() + (once ? r : 0), terms.at.data(), terms.value.data(),
-                        Of(right, batch).data, s_.b_row, s_.n, d + batch * s_.d_batch + r * s_.d_row, s_.d_row);
+                        right[batch].data, s_.b_row, s_.n, d + batch * s_.d_batch + r * s_.d_row, s_.d_row);
         if (after) (*after)(batch* s_.m + r, rows, 0, s_.n);
       });
       return true;
@@ -263,11 +262,11 @@ class SparseGemm : public Prepared {
     Pieces((s_.n + kEpilogueUnit - 1) / kEpilogueUnit, kEpilogueUnit * (2 * s_.m + s_.k), pool,
            [&](int64_t batch, int64_t piece) {
              T* panel = ThreadScratch().panel.template Get<T>(s_.k * width);
-             const Terms<T>& terms = terms_of(batch);
+             const Terms<T>& terms = Of(all, batch);
              const int64_t from = piece * kEpilogueUnit, to = std::min(s_.n, from + kEpilogueUnit);
              for (int64_t j = from; j < to; j += width) {
                const int64_t columns = std::min(width, to - j);
-               kernels.pack_columns(Of(right, batch).data + j * s_.b_col, s_.b_col, s_.b_row, columns, s_.k, panel);
+               kernels.pack_columns(right[batch].data + j * s_.b_col, s_.b_col, s_.b_row, columns, s_.k, panel);
                kernels.combine(s_.m, terms.starts.data(), terms.at.data(), terms.value.data(), panel, width, columns,
                                d + batch * s_.d_batch + j, s_.d_row);
              }
@@ -277,8 +276,7 @@ class SparseGemm : public Prepared {
   }
 
   // Rows of A side by side in a panel, whose sums are turned around.
-  bool Right(const std::vector<Side<T>>& right, const std::vector<Side<T>>& left, T* d, ThreadPool* pool,
-             const Epilogue* after) const {
+  bool Right(const Sides& right, const Sides& left, T* d, ThreadPool* pool, const Epilogue* after) const {
     const std::vector<Terms<T>> all = All(right);
     if (all.empty()) return false;
     const auto& kernels = Kernels<T>();
@@ -287,14 +285,14 @@ class SparseGemm : public Prepared {
     Pieces((s_.m + width - 1) / width, width * (2 * s_.n + s_.k), pool, [&](int64_t batch, int64_t piece) {
       T* panel = ThreadScratch().panel.template Get<T>(s_.k * width);
       T* sums = ThreadScratch().sums.template Get<T>(kColumns * width);
-      const Terms<T>& terms = all[all.size() == 1 ? 0 : static_cast<size_t>(batch)];
+      const Terms<T>& terms = Of(all, batch);
       const int64_t i = piece * width, rows = std::min(width, s_.m - i);
-      kernels.pack_columns(Of(left, batch).data + i * s_.a_row, s_.a_row, s_.a_col, rows, s_.k, panel);
+      kernels.pack_columns(left[batch].data + i * s_.a_row, s_.a_row, s_.a_col, rows, s_.k, panel);
       for (int64_t j = 0; j < s_.n; j += kColumns) {
         const int64_t columns = std::min(kColumns, s_.n - j);
         kernels.combine(columns, terms.starts.data() + j, terms.at.data(), terms.value.data(), panel, width, width,
                         sums, width);
-        kernels.turn(columns, rows, sums, width, d + batch * s_.d_batch + i * s_.d_row + j, s_.d_row);
+        SmallMatrix<T>().turn(sums, width, columns, rows, d + batch * s_.d_batch + i * s_.d_row + j, s_.d_row);
       }
       if (after) (*after)(batch* s_.m + i, rows, 0, s_.n);
     });
@@ -311,7 +309,7 @@ class SparseGemm : public Prepared {
 std::unique_ptr<Prepared> SparseOrNot(const GemmShape& s, const EpilogueCall& epilogue,
                                       std::unique_ptr<Prepared> dense) {
   const double work = static_cast<double>(s.m) * static_cast<double>(s.n) * static_cast<double>(s.k);
-  if (s.add || std::min({s.m, s.n, s.k}) < kLeast || work < kWorth || s.k > INT32_MAX) return dense;
+  if (s.add || s.batch < 1 || std::min({s.m, s.n, s.k}) < kLeast || work < kWorth || s.k > INT32_MAX) return dense;
   if (s.a_type != s.b_type || s.a_type != s.d_type) return dense;
   if (s.a_type == Element::kF32) return std::make_unique<SparseGemm<float>>(s, epilogue, std::move(dense));
   if (s.a_type == Element::kF64) return std::make_unique<SparseGemm<double>>(s, epilogue, std::move(dense));

@@ -42,11 +42,10 @@ struct MicroKernels {
   // (k, n, x, b, b_col, y, y_stride)
   void (*row_times_columns)(int64_t, int64_t, const T*, const T*, int64_t, T*, int64_t);
   // For sides that are mostly zeros (gemm_sparse.h): (n, x, at), what is not zero, `at` having room for all; (rows,
-  // starts, at, value, x, x_row, n, d, d_row), the sums of some rows of x; (rows, columns, x, x_row, d, d_row), x
-  // turned around; (n, x), whether all are finite
+  // starts, at, value, x, x_row, n, d, d_row), the sums of some rows of x
   int64_t (*find)(int64_t, const T*, int32_t*);
   void (*combine)(int64_t, const int64_t*, const int32_t*, const T*, const T*, int64_t, int64_t, T*, int64_t);
-  void (*turn)(int64_t, int64_t, const T*, int64_t, T*, int64_t);
+  // (n, x): neither infinities nor NaNs
   bool (*finite)(int64_t, const T*);
 };
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax.numpy as jnp
@@ -176,17 +177,13 @@ def _each(
 def pairs() -> Iterator[Pair]:
     for shape in SHAPES:
         for table in (ELEMENTWISE, REDUCTIONS, MOVES):
-            yield from _each(table, " x ".join(map(str, shape)), lambda s=shape: (normal(*s), normal(*s, seed=1)))
+            yield from _each(table, " x ".join(map(str, shape)), partial(_numbers, shape, shape))
     for batch, channels, size in ((1, 64, 112), (8, 32, 28), (4, 16, 50)):
-        yield from _each(
-            IMAGES, f"{batch} x {channels} x {size}²", lambda s=(batch, channels, size, size): (normal(*s),)
-        )
+        yield from _each(IMAGES, f"{batch} x {channels} x {size}²", partial(_numbers, (batch, channels, size, size)))
     for n in (10_000, 300_000):
-        yield from _each(
-            CHAINS, str(n), lambda n=n: (normal(n), integers(1000, n, seed=1), np.sort(normal(1000, seed=2)))
-        )
+        yield from _each(CHAINS, str(n), partial(_chain, n))
     for n, columns in ((30, 5), (100, 1), (300, 5), (1000, 2)):
-        yield from _each(MATRICES, f"{n} and {columns} columns", lambda n=n, c=columns: _system(n, c))
+        yield from _each(MATRICES, f"{n} and {columns} columns", partial(_system, n, columns))
     yield from _layers()
 
 
@@ -195,21 +192,37 @@ def _system(n: int, columns: int) -> tuple[np.ndarray, ...]:
     return x, normal(n, columns, seed=3), np.linalg.cholesky(x)
 
 
+def _numbers(*shapes: tuple[int, ...]) -> tuple[np.ndarray, ...]:
+    return tuple(normal(*shape, seed=seed) for seed, shape in enumerate(shapes))
+
+
+def _chain(n: int) -> tuple[np.ndarray, ...]:
+    return normal(n), integers(1000, n, seed=1), np.sort(normal(1000, seed=2))
+
+
+def _rows_and_places(words: int, depth: int, count: int) -> tuple[np.ndarray, ...]:
+    return normal(words, depth), integers(words, count), normal(count, depth, seed=1)
+
+
+def _logits_and_classes(rows: int, classes: int) -> tuple[np.ndarray, ...]:
+    return normal(rows, classes), integers(classes, rows)
+
+
 def _layers() -> Iterator[Pair]:
     for m, k, n in ((1, 1000, 1000), (8, 512, 512), (32, 784, 256), (64, 300, 300), (128, 768, 768), (77, 512, 2048)):
-        args = lambda m=m, k=k, n=n: (normal(m, k), normal(n, k, seed=1), normal(n, seed=2))  # noqa: E731
+        args = partial(_numbers, (m, k), (n, k), (n,))
         yield Pair(f"linear, {m} x {k} x {n}", "x @ y.T + z", "F.linear(x, y, z)", args)
         yield Pair(f"linear and relu, {m} x {k} x {n}", "nn.relu(x @ y.T + z)", "F.relu(F.linear(x, y, z))", args)
     for batch, m, k, n in ((100, 3, 3, 3), (64, 32, 32, 32), (12, 77, 64, 77), (5, 100, 200, 50)):
-        args = lambda b=batch, m=m, k=k, n=n: (normal(b, m, k), normal(b, k, n, seed=1))  # noqa: E731
+        args = partial(_numbers, (batch, m, k), (batch, k, n))
         yield Pair(f"batched product, {batch} of {m} x {k} x {n}", "x @ y", "x @ y", args)
     for batch, heads, length, depth in ((1, 12, 128, 64), (2, 8, 333, 40), (1, 16, 1024, 64)):
-        args = lambda s=(batch, heads, length, depth): tuple(normal(*s, seed=i) for i in range(3))  # noqa: E731
+        args = partial(_numbers, *[(batch, heads, length, depth)] * 3)
         for causal in (False, True):
-            turned = "jax.nn.dot_product_attention(*(a.transpose(0, 2, 1, 3) for a in (x, y, z)), is_causal={})"
+            turned = ", ".join(f"{name}.transpose(0, 2, 1, 3)" for name in "xyz")
             yield Pair(
                 f"{'causal ' * causal}attention, {batch} x {heads} x {length} x {depth}",
-                f"(lambda f, *a: f(*a))(lambda x, y, z: {turned.format(causal)}, x, y, z).transpose(0, 2, 1, 3)",
+                f"jax.nn.dot_product_attention({turned}, is_causal={causal}).transpose(0, 2, 1, 3)",
                 f"F.scaled_dot_product_attention(x, y, z, is_causal={causal})",
                 args,
             )
@@ -218,10 +231,10 @@ def _layers() -> Iterator[Pair]:
             f"convolution {taps} x {taps} / {step}, {batch} x {inside} x {size}² to {out}",
             f"lax.conv_general_dilated(x, y, ({step}, {step}), [({taps // 2}, {taps // 2})] * 2)",
             f"F.conv2d(x, y, stride={step}, padding={taps // 2})",
-            lambda a=(batch, inside, size, size), b=(out, inside, taps, taps): (normal(*a), normal(*b, seed=1)),
+            partial(_numbers, (batch, inside, size, size), (out, inside, taps, taps)),
         )
     for words, depth, count in ((1000, 64, 100), (30_000, 300, 2000)):
-        args = lambda w=words, d=depth, n=count: (normal(w, d), integers(w, n), normal(n, d, seed=1))  # noqa: E731
+        args = partial(_rows_and_places, words, depth, count)
         yield Pair(f"embedding, {count} of {words} x {depth}", "x[y]", "F.embedding(y.long(), x)", args)
         added = "x.index_add(0, y.long(), z)"
         yield Pair(f"rows added, {count} of {words} x {depth}", "x.at[y].add(z)", added, args)
@@ -230,5 +243,5 @@ def _layers() -> Iterator[Pair]:
             f"cross entropy, {rows} x {classes}",
             "-jnp.take_along_axis(nn.log_softmax(x), y[:, None], 1).mean()",
             "F.cross_entropy(x, y.long())",
-            lambda n=rows, c=classes: (normal(n, c), integers(c, n)),
+            partial(_logits_and_classes, rows, classes),
         )

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from lane_kernels import compile_lanes
 
-import ferrule.ops  # noqa: F401
 from ferrule.codegen.scalar import Lane, Scalars
 from ferrule.ir import types
 from ferrule.ir.types import DType
@@ -82,3 +81,16 @@ def test_quotient_and_remainder_are_divided_once() -> None:
     parts = [(_expected(d, int(a), int(b)), _expected(d, int(b), int(a))[0]) for a, b in zip(x, y)]
     want = [((q * 3 + r + other * 5 + (1 << 63)) % (1 << 64)) - (1 << 63) for (q, r), other in parts]
     np.testing.assert_array_equal(ours, np.array(want))
+
+
+def test_signed_and_unsigned_quotients_of_the_same_bits() -> None:
+    x, y = _pairs(types.i64)
+
+    def formula(s: Scalars, a: Lane, b: Lane) -> Lane:
+        return s.sub(types.i64, s.div(types.i64, a, b), s.div(types.ui64, a, b))
+
+    ours = compile_lanes(formula, [types.i64, types.i64], types.i64, 8)(x, y)
+    wrap = (1 << 64) - 1
+    pairs = [(int(a), int(b)) for a, b in zip(x, y)]
+    want = [_expected(types.i64, a, b)[0] - _expected(types.ui64, a & wrap, b & wrap)[0] for a, b in pairs]
+    np.testing.assert_array_equal(ours, np.array([w & wrap for w in want], np.uint64).view(np.int64))

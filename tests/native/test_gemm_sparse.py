@@ -90,6 +90,15 @@ def check_batches() -> None:
         np.testing.assert_allclose(d, a.astype("d") @ b.astype("d"), rtol=1e-4, atol=1e-4)
 
 
+def check_nothing() -> None:
+    """No matrices at all: nothing is read."""
+    shape = (0, 64, 64)
+    none = np.zeros(shape, "f")
+    for strides in ((64 * 64, 64, 1), (64 * 64, 1, 64)):
+        attrs = dict(batch=0, m=64, n=64, k=64, a_strides=strides, b_strides=strides)
+        OneCall("gemm", [tensor(shape, "f")] * 2, [tensor(shape, "f")], attrs).run([none, none], [none])
+
+
 def check_nonfinite() -> None:
     """Zero times infinity is NaN: a row of the other side that no term takes counts as well."""
     rng = np.random.default_rng(1)
@@ -113,7 +122,11 @@ def check_nonfinite() -> None:
 
 @pytest.mark.parametrize("isa", ["", "avx2", "baseline"])
 def test_results(isa: str) -> None:
-    under(isa, "from test_gemm_sparse import check_results, check_batches; check_results(); check_batches()")
+    under(
+        isa,
+        "from test_gemm_sparse import check_results, check_batches, check_nothing as none; "
+        "check_results(); check_batches(); none()",
+    )
 
 
 @pytest.mark.parametrize("isa", ["", "avx2", "baseline"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -42,6 +44,7 @@ CASES = {
     # Followed by something elementwise in another order: as it was, one product with a transposed side.
     "then elementwise": (lambda x, w: jnp.tanh(x.transpose(0, 2, 1) @ w), (X, W), [1], True),
     "short rows": (lambda x, w: jnp.einsum("bsd,st->btd", x, w), (normal(6, 70, 12), W), [1], True),
+    "nothing contracted": (lambda x, w: jnp.tensordot(x.transpose(2, 0, 1), w.T, 0), (X, W[:9, :8]), [], True),
     "contracted last": (lambda x, w: jnp.einsum("bds,st->bdt", x, w), (normal(6, 48, 70), W), [1], False),
     "bf16": (
         lambda x, w: jnp.einsum("bsd,st->btd", x, w),
@@ -75,7 +78,7 @@ def test_results(name: str) -> None:
 def test_what_follows_a_product_of_parts() -> None:
     """The epilogue's rows are those of the parts."""
 
-    def layer(x, w, bias):  # type: ignore[no-untyped-def]
+    def layer(x: Any, w: Any, bias: Any) -> Any:
         return jax.nn.relu(jnp.einsum("ts,bsd->btd", w, x) + bias[:, None]) + x[:, :1]
 
     args = X, V, normal(90, seed=6)

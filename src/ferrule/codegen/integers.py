@@ -81,7 +81,7 @@ def _quotient64(signed: bool, x: Num, y: Num) -> Num:
     2 ** 51 go to f64 and back by an addition, as AVX2 has no such conversions.
     """
     b = x.b
-    key = (b.current, x.v.ref, y.v.ref)
+    key = (b.current, signed, x.v.ref, y.v.ref)
     if key in b.quotients:  # the remainder asks for it again
         return Num(b, b.quotients[key])
     zero = 1 << 51 if signed else 0
@@ -95,7 +95,7 @@ def _quotient64(signed: bool, x: Num, y: Num) -> Num:
 
     large = any_lane(outside.lshr(52 if signed else 51).ne(0))
     found = branch(b, large, lambda: [_whole_quotient(signed, x, y)], short)[0]
-    b.quotients[b.current, x.v.ref, y.v.ref] = found.v
+    b.quotients[b.current, signed, x.v.ref, y.v.ref] = found.v
     return found
 
 

@@ -74,7 +74,7 @@ class Builder:
         self._count = 0
         # For addresses in loops: how integers were computed, and the loops around.
         self.made: dict[str, tuple[str, V, V]] = {}
-        self.quotients: dict[tuple[str, str, str], V] = {}  # by block and operands
+        self.quotients: dict[tuple[str, bool, str, str], V] = {}  # by block, signedness and operands
         self.loops: list[Ahead] = []
 
     # --- instructions -------------------------------------------------------------------------------------------

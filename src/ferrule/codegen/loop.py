@@ -354,9 +354,9 @@ def span(
     if size > width:
         vectors_to(whole)
     remaining = size % width
+    register = family.machine.vector_bytes // 4
     # Below 64-byte vectors masked loads and stores are slow or missing. One element needs no vector; besides, LLVM 22
     # stores too many bytes for a truncation under a mask that is known to have one lane.
-    register = family.machine.vector_bytes // 4
     if family.machine.vector_bytes < 64 and remaining > 1 and size < SHORT * width:
 
         def shorter() -> list[V]:

@@ -41,19 +41,27 @@ def middle_dot(out: Block, op: Op, operands: list[Value], any_order: bool) -> Va
     dtype = operands[0].dtype
     if dtype not in (t.f32, t.f64) or operands[1].dtype != dtype or op.result.dtype != dtype:
         return None
-    if dims.lhs_batching_dimensions:
+    if dims.lhs_batching_dimensions or not dims.lhs_contracting_dimensions:
         return None
     left = Side(operands[0], (), dims.lhs_contracting_dimensions)
     right = Side(operands[1], (), dims.rhs_contracting_dimensions)
     order = sorted(range(len(left.contract)), key=lambda i: left.contract[i])
     left.contract, right.contract = ([side.contract[i] for i in order] for side in (left, right))
     for side, other in ((left, right), (right, left)):
-        if side.view() is None and other.view() is not None:
-            return _products(out, op, side, other, (left, right), any_order)
+        if side.view() is None and (view := other.view()) is not None:
+            return _products(out, op, side, other, view, (left, right), any_order)
     return None
 
 
-def _products(out: Block, op: Op, side: Side, other: Side, order: tuple[Side, Side], any_order: bool) -> Value | None:
+def _products(
+    out: Block,
+    op: Op,
+    side: Side,
+    other: Side,
+    view: tuple[tuple[int, int], ...],
+    order: tuple[Side, Side],
+    any_order: bool,
+) -> Value | None:
     shape = side.value.shape
     before = sorted(d for d in side.free if d < min(side.contract))
     after = sorted(d for d in side.free if d > max(side.contract))
@@ -61,7 +69,7 @@ def _products(out: Block, op: Op, side: Side, other: Side, order: tuple[Side, Si
         return None
     if join(side.contract, shape, strides_of(shape)) is None:
         return None
-    (_, _), (_, a_row), (_, a_col) = other.view()  # type: ignore[misc]
+    _, (_, a_row), (_, a_col) = view
     batch, n, k = (prod(shape[d] for d in group) for group in (before, after, side.contract))
     m = prod(other.value.shape[d] for d in other.free)
     if n < ROW or m * n * k < WORTH:

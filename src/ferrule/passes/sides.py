@@ -49,7 +49,8 @@ class Side:
         """(size, stride) of batch, free and contracting, or None when the memory order does not allow it."""
         shape, strides = self.value.shape, strides_of(self.value.shape)
         parts = [join(g, shape, strides) for g in (self.batch, self.free, self.contract)]
-        return None if any(p is None for p in parts) else tuple(parts)  # type: ignore[arg-type]
+        found = tuple(part for part in parts if part is not None)
+        return found if len(found) == len(parts) else None
 
     def make_dense(self, out: Block, op: Op) -> None:
         order = tuple(self.batch + self.free + self.contract)

@@ -58,11 +58,7 @@ def second_cache_bytes() -> int:
 
 def second_cache(system: Path, processor: int) -> int:
     """The bytes of the second-level cache of `processor`; 0 if `system` does not describe it."""
-    try:
-        found = [_cache(index) for index in system.glob(f"cpu{processor}/cache/index*")]
-    except (OSError, ValueError):
-        return 0
-    return max((size for level, size, _ in found if level == 2), default=0)
+    return max((size for level, size, _ in _caches(system, processor) if level == 2), default=0)
 
 
 def last_caches(system: Path, processors: Iterable[int]) -> int:
@@ -76,16 +72,20 @@ def last_caches(system: Path, processors: Iterable[int]) -> int:
     for processor in sorted(processors):
         if processor in seen:
             continue
-        try:
-            found = [_cache(index) for index in system.glob(f"cpu{processor}/cache/index*")]
-        except (OSError, ValueError):
-            return 0
-        level, size, shared = max(found, default=(0, 0, []))
+        level, size, shared = max(_caches(system, processor), default=(0, 0, []))
         if level < 3 or size <= 0:
             return 0
         total += size
         seen |= {processor, *shared}
     return total
+
+
+def _caches(system: Path, processor: int) -> list[tuple[int, int, list[int]]]:
+    """A processor's caches; none where `system` does not describe them all."""
+    try:
+        return [_cache(index) for index in system.glob(f"cpu{processor}/cache/index*")]
+    except (OSError, ValueError):
+        return []
 
 
 def _cache(index: Path) -> tuple[int, int, list[int]]:
