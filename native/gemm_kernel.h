@@ -33,6 +33,33 @@ inline VectorOf<uint32_t>::type MultiplyPairs(VectorOf<uint32_t>::type a, Vector
 }
 #endif
 
+// sum[j] += *a * b[j]. Left to itself the compiler lets some sums of an unrolled loop change places with factors, has
+// too few registers for that, and waits for the stack.
+template <class T, int NV>
+inline void AddProducts(const T* a, const typename VectorOf<T>::type (&b)[NV], typename VectorOf<T>::type (&sum)[NV]) {
+#if FERRULE_VECTOR_BYTES == 32
+  if constexpr (T(0.5) != T(0) && sizeof(T) >= 4) {
+    typename VectorOf<T>::type left;
+    if constexpr (sizeof(T) == 4) {
+      left = __builtin_ia32_vbroadcastss256(a);
+    } else {
+      left = __builtin_ia32_vbroadcastsd256(a);
+    }
+#pragma GCC unroll 4
+    for (int j = 0; j < NV; ++j) {
+      if constexpr (sizeof(T) == 4) {
+        __asm__("vfmadd231ps %2, %1, %0" : "+x"(sum[j]) : "x"(left), "x"(b[j]));
+      } else {
+        __asm__("vfmadd231pd %2, %1, %0" : "+x"(sum[j]) : "x"(left), "x"(b[j]));
+      }
+    }
+    return;
+  }
+#endif
+#pragma GCC unroll 4
+  for (int j = 0; j < NV; ++j) sum[j] += *a * b[j];
+}
+
 #if FERRULE_VECTOR_BYTES == 64
 // to[a whole vector] = from[lanes], zero behind them; there may be none, or more than a vector has.
 template <class T>
@@ -88,18 +115,14 @@ void Multiply(int64_t k, const T* a, int64_t a_row, int64_t a_k, const T* b, int
   // see how they hang together: it would keep an offset for each row, more than there are registers.
   constexpr int kShare = kPackedA ? MR : 3, kPointers = (MR + kShare - 1) / kShare;
   const T* rows[kPointers];
-#pragma GCC unroll 12
-  for (int i = 0; i < kPointers; ++i) {
-    rows[i] = a + kShare * i * a_row;
-    if (!kPackedA) __asm__("" : "+r"(rows[i]));
-  }
   // The rows of C lie apart and would be waited for one by one at the end, also where they are only written.
 #pragma GCC unroll 32
   for (int i = 0; i < MR; ++i) {
 #pragma GCC unroll 4
     for (int j = 0; j < NV; ++j) __builtin_prefetch(c + i * c_row + j * kLanes, 1);
   }
-  for (int64_t p = 0; p < k; ++p) {
+  // Adds a step, whose elements of A are where `left_at` says.
+  auto add = [&](auto left_at) __attribute__((always_inline)) {
     V right[NV];
 #pragma GCC unroll 4
     for (int j = 0; j < NV; ++j) right[j] = *reinterpret_cast<const U*>(b + j * kLanes);
@@ -116,19 +139,47 @@ void Multiply(int64_t k, const T* a, int64_t a_row, int64_t a_k, const T* b, int
     }
 #pragma GCC unroll 32
     for (int i = 0; i < MR; ++i) {
-      T left = rows[i / kShare][i % kShare * a_row];
+      const T* left = left_at(i);
+      if constexpr (kTerm == Term::kPair) {
 #pragma GCC unroll 4
-      for (int j = 0; j < NV; ++j) {
-        if constexpr (kTerm == Term::kPair) {
-          sum[i][j] += MultiplyPairs(V{} + left, right[j]);
-        } else {
-          sum[i][j] += left * right[j];
-        }
+        for (int j = 0; j < NV; ++j) sum[i][j] += MultiplyPairs(V{} + *left, right[j]);
+      } else {
+        AddProducts<T>(left, right, sum[i]);
       }
     }
+    b += b_k;
+  };
+  int64_t p = 0;
+  // What counts the steps takes a fifth of a narrow tile's instructions, which shows where another thread has the other
+  // half of a core: several steps at once where they are next to each other.
+  if constexpr (kBytes == 32) {
+    constexpr int kSteps = 4, kApart = kPackedA ? MR : 1, kFirst = kPackedA ? 1 : MR;
+    const T* first[kFirst];
+#pragma GCC unroll 12
+    for (int i = 0; i < kFirst; ++i) first[i] = a + i * a_row;
+    for (; a_k == kApart && p + kSteps <= k; p += kSteps) {
+#pragma GCC unroll 12
+      for (int i = 0; i < kFirst; ++i) __asm__("" : "+r"(first[i]));
+#pragma GCC unroll 4
+      for (int q = 0; q < kSteps; ++q) {
+        add([&](int i) __attribute__((always_inline)) {
+          return kPackedA ? first[0] + i + q * kApart : first[kPackedA ? 0 : i] + q;
+        });
+        __asm__ volatile("" ::: "memory");  // one after the other, else there are too few registers
+      }
+#pragma GCC unroll 12
+      for (int i = 0; i < kFirst; ++i) first[i] += kSteps * kApart;
+    }
+  }
+#pragma GCC unroll 12
+  for (int i = 0; i < kPointers; ++i) {
+    rows[i] = a + p * a_k + kShare * i * a_row;
+    if (!kPackedA) __asm__("" : "+r"(rows[i]));
+  }
+  for (; p < k; ++p) {
+    add([&](int i) __attribute__((always_inline)) { return rows[i / kShare] + i % kShare * a_row; });
 #pragma GCC unroll 12
     for (int i = 0; i < kPointers; ++i) rows[i] += a_k;
-    b += b_k;
   }
   __asm__("" : "+r"(c));  // nor keep where C's rows are meanwhile
 #pragma GCC unroll 32

@@ -3,20 +3,16 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <cstdint>
 #include <string_view>
 #include <utility>
 
 #include "rebind.h"
 #include "thread_pool.h"
+#include "vigil.h"
 
 namespace ferrule {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-constexpr auto kSpin = std::chrono::microseconds(100);
 
 struct Region;
 
@@ -54,9 +50,10 @@ struct Region {
       round.fetch_add(1);
       return round.notify_all();
     }
-    const Clock::time_point deadline = Clock::now() + kSpin;
-    while (round.load(std::memory_order_acquire) == now) {
-      if (Clock::now() > deadline) return round.wait(now);
+    const Vigil vigil;
+    for (int i = 1; round.load(std::memory_order_acquire) == now; ++i) {
+      Pause();
+      if (i % 64 == 0 && !vigil.GoesOn()) return round.wait(now);
     }
   }
 };

@@ -28,26 +28,18 @@
 #include <vector>
 
 #include "denormals.h"
+#include "vigil.h"
 
 namespace ferrule {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using Clock = Vigil::Clock;
 
 constexpr int kSlots = 16;           // jobs that may be spread at once; further ones run on their callers alone
 constexpr int kChunksPerThread = 4;  // so that a slow core does not hold up the others
 constexpr int kMaxThreads = 1024;
-constexpr int kMinSpinNs = 2000, kMaxSpinNs = 100000;
 constexpr int kStayUs = 500;
-
-void Pause() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
-
+constexpr std::chrono::microseconds kLeast{2};  // for which a worker stays awake where news come seldom
 static_assert(sizeof(std::atomic<uint32_t>) == sizeof(uint32_t));
 
 void FutexWait(std::atomic<uint32_t>& word, uint32_t expected) {
@@ -275,11 +267,11 @@ class Pool final : public ThreadPool {
   }
 
   static void AwaitUsers(Slot& slot) {
-    Clock::time_point deadline;
-    for (int i = 0; slot.users.load() != 0; ++i) {
+    if (slot.users.load() == 0) return;
+    const Vigil vigil;
+    for (int i = 1; slot.users.load() != 0; ++i) {
       Pause();
-      if (i == 0) deadline = Clock::now() + std::chrono::nanoseconds(kMaxSpinNs);
-      if (i % 64 != 63 || Clock::now() < deadline) continue;
+      if (i % 64 != 0 || vigil.GoesOn()) continue;
       slot.waiting.store(true);
       while (uint32_t users = slot.users.load()) FutexWait(slot.users, users);
       slot.waiting.store(false);
@@ -357,33 +349,32 @@ class Pool final : public ThreadPool {
   };
 
   [[noreturn]] void Serve() {
-    // Being woken costs more than a short wait: the worker stays awake for as long where news came that soon last time.
     const int thread = serving_.fetch_add(1) + 1;  // the caller of a job is thread 0
     Bell& bell = bells_[static_cast<size_t>(thread - 1)];
-    int spin = kMaxSpinNs;
+    bool soon = true;  // whether the last news came while the worker would have been awake
     Place place;
     for (;;) {
       bell.state.exchange(Bell::kListens);
       if (WorkOnce(thread, bell)) continue;
       const Clock::time_point idle = Clock::now();
       uint32_t listens = Bell::kListens;
-      if (!SpinUntilCalled(bell, idle, spin) && bell.state.compare_exchange_strong(listens, Bell::kSleeps)) {
+      if (!SpinUntilCalled(bell, idle, soon) && bell.state.compare_exchange_strong(listens, Bell::kSleeps)) {
         while (bell.state.load() == Bell::kSleeps) FutexWait(bell.state, Bell::kSleeps);
       }
       const Clock::duration gap(announced_.load(std::memory_order_relaxed) - idle.time_since_epoch().count());
-      spin = gap < std::chrono::nanoseconds(kMaxSpinNs) ? kMaxSpinNs : kMinSpinNs;
+      soon = gap < Vigil::kLongest;
       place.Leave(announcer_.load(std::memory_order_relaxed));
     }
   }
 
-  static bool SpinUntilCalled(const Bell& bell, Clock::time_point from, int nanoseconds) {
-    auto deadline = from + std::chrono::nanoseconds(nanoseconds);
+  static bool SpinUntilCalled(const Bell& bell, Clock::time_point from, bool soon) {
+    const Vigil vigil(from);
     do {
       for (int i = 0; i < 32; ++i) {
         if (bell.state.load(std::memory_order_relaxed) == Bell::kAway) return true;
         Pause();
       }
-    } while (Clock::now() < deadline);
+    } while (soon ? vigil.GoesOn() : Clock::now() < from + kLeast);
     return false;
   }
 
