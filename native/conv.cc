@@ -107,7 +107,7 @@ Result<std::unique_ptr<Prepared>> PrepareConv(const CallDesc& call) {
   if (s.output_elements == 0 || s.input_elements == 0 || s.kernel_elements == 0) {
     return std::unique_ptr<Prepared>(new ZeroFill(s.output_elements * SizeOf(s.output_type)));
   }
-  // For comparisons: FERRULE_CONV=own, few, lines or onednn leaves the others out.
+  // For comparisons: FERRULE_CONV=own, few, lines, planes or onednn leaves the others out.
   const char* value = std::getenv("FERRULE_CONV");
   const std::string wish = value ? value : "";
   auto suit = [&](bool library) {
@@ -117,6 +117,9 @@ Result<std::unique_ptr<Prepared>> PrepareConv(const CallDesc& call) {
   if (gradient && DepthwiseGradientSuits(s)) return gradient;
   auto rows = wish.empty() ? DepthwiseRowsConv(s) : nullptr;
   if (rows && DepthwiseRowsSuit(s)) return rows;
+  if (wish.empty() || wish == "planes") {
+    if (auto planes = PlanesConv(s)) return planes;
+  }
   if (!gradient && suit(true)) return LinesConv(s);
   if (wish.empty() || wish == "few") {
     if (auto few = FewOutputsConv(s)) return few;

@@ -56,6 +56,9 @@ std::unique_ptr<Prepared> DepthwiseRowsConv(const ConvShape& shape);
 // Whether that is better than a library that knows the shape.
 bool DepthwiseRowsSuit(const ConvShape& shape);
 
+// The same with channels first, of images; null for other shapes, and where something else is faster.
+std::unique_ptr<Prepared> PlanesConv(const ConvShape& shape);
+
 // Few output features with channels innermost; null for other shapes, and where something else is faster.
 std::unique_ptr<Prepared> FewOutputsConv(const ConvShape& shape);
 

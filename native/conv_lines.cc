@@ -2,6 +2,8 @@
 // spatial dimension instead. Each feature of the input, and each of the kernel's positions in the other spatial
 // dimensions, is a line; the sums of a stretch of the result are those of shifted lines times single weights. Complex
 // elements are two features each.
+#include "conv_lines.h"
+
 #include <algorithm>
 #include <complex>
 #include <cstring>
@@ -11,7 +13,6 @@
 
 #include "aligned_scratch.h"
 #include "conv.h"
-#include "conv_lines_tables.h"
 #include "conv_taps.h"
 #include "cpu_features.h"
 #include "program.h"
@@ -20,9 +21,8 @@
 #pragma GCC optimize("O3")
 
 namespace ferrule {
-namespace {
 
-const LineKernels& Kernels() {
+const LineKernels& ChosenLines() {
 #if defined(__x86_64__)
   if (ChosenIsa() == Isa::kAvx512) return kAvx512Lines;
   if (ChosenIsa() == Isa::kAvx2) return kAvx2Lines;
@@ -30,13 +30,7 @@ const LineKernels& Kernels() {
   return kBaselineLines;
 }
 
-template <class T>
-const LineFunctions<T>& FunctionsOf() {
-  if constexpr (std::is_same_v<T, float>) return Kernels().f32;
-  if constexpr (std::is_same_v<T, double>) return Kernels().f64;
-  if constexpr (std::is_same_v<T, uint32_t>) return Kernels().u32;
-  if constexpr (std::is_same_v<T, uint64_t>) return Kernels().u64;
-}
+namespace {
 
 // The dimension that lines go along: the one with the longest lines in the result, up to what fills a few vectors; of
 // equals the one whose neighbours are nearest.
@@ -216,7 +210,7 @@ class Lines : public Prepared {
     T *room = zeros + line_length, *spare = room + lines_at_once_ * line_length;
     std::memset(zeros, 0, static_cast<size_t>(Bytes(line_length)));
     const T** lines = pointers.Get<const T*>(lines_at_once_);
-    const LineFunctions<T>& functions = FunctionsOf<T>();
+    const LineFunctions<T>& functions = LineFunctionsOf<T>();
     LineFunction<T> function = at_once_ == 1 ? functions.one : at_once_ == 2 ? functions.two : functions.four;
     for (int64_t chunk = chunk_begin; chunk < chunk_end; ++chunk) {
       int64_t line = chunk % chunks_of_lines * lines_at_once_, tap = chunk / chunks_of_lines * taps_;

@@ -1,6 +1,7 @@
 // The innermost loops of convolutions along lines, written once with vector types and compiled for several instruction
 // sets as gemm_kernel.h is: nothing of the standard library may be instantiated here.
 #include "conv_lines_tables.h"
+#include "conv_planes_kernel.h"
 
 namespace ferrule {
 namespace FERRULE_ISA {
@@ -77,7 +78,8 @@ constexpr LineFunctions<T> LinesOf() {
 }
 
 constexpr LineKernels Lines() {
-  return {LinesOf<float>(), LinesOf<double>(), LinesOf<uint32_t>(), LinesOf<uint64_t>()};
+  return {LinesOf<float>(),    LinesOf<double>(), LinesOf<uint32_t>(),
+          LinesOf<uint64_t>(), SumPlane<float>,   SumPlane<double>};
 }
 
 }  // namespace FERRULE_ISA

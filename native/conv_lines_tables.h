@@ -31,11 +31,31 @@ struct LineFunctions {
   LineFunction<T> one, two, four;
 };
 
+// sums[y * sums_pitch + x] (+)= sum over i < down, j < across of weights[i * across + j] * from[(y + i) * pitch + x +
+// j] for y < rows, x < width. Whole groups of kPlaneRows rows and whole vectors are read and written.
+template <class T>
+struct PlaneSums {
+  const T* from;
+  int64_t pitch;
+  const T* weights;
+  int64_t down, across;
+  T* sums;
+  int64_t sums_pitch, rows, width;
+  bool accumulate;
+};
+
+constexpr int kPlaneRows = 4;
+
+template <class T>
+using PlaneFunction = void (*)(const PlaneSums<T>&);
+
 struct LineKernels {
   LineFunctions<float> f32;
   LineFunctions<double> f64;
   LineFunctions<uint32_t> u32;
   LineFunctions<uint64_t> u64;
+  PlaneFunction<float> f32_planes;
+  PlaneFunction<double> f64_planes;
 };
 
 extern const LineKernels kBaselineLines;

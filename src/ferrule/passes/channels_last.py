@@ -18,6 +18,7 @@ import numpy as np
 from ferrule.ir import Block, ConvDims, Op, Tensor, Value, rewrite, tensor
 from ferrule.ir.types import bf16, f32
 from ferrule.ops import OPS
+from ferrule.ops.checks import per_axis
 from ferrule.passes.axes import after, fresh, split
 from ferrule.passes.pointwise import is_product_of_images
 from ferrule.passes.simplify import simplify, splat
@@ -30,6 +31,8 @@ Forms = dict[Value, tuple[Value, Order, Block]]
 # Convolutions with fewer output features have their own loops for channels first (native/conv_lines.cc), and for
 # channels last, too (native/conv_few.cc), which do better where lines are short or input features are many.
 FEWEST, LONG, LONG_FOR_EACH, DEEP = 9, 128, 4, 8
+# Depthwise ones whose lines are as long.
+PLANES = 16
 # Groups of fewer features: two vectors of AVX2.
 SMALL = 16
 
@@ -75,6 +78,15 @@ def _goes_along_lines(op: Op, dims: ConvDims) -> bool:
     return image.dtype != f32 or depth < DEEP or line >= min(LONG, LONG_FOR_EACH * depth)
 
 
+def _is_of_planes(op: Op, dims: ConvDims) -> bool:
+    """Do its lines suit the loops for channels first (native/conv_planes.cc)?"""
+    spatial = dims.input_spatial_dimensions
+    if len(spatial) != 2 or op.result.shape[dims.output_spatial_dimensions[-1]] < PLANES:
+        return False
+    plain = spatial[-1] == 3 and dims.output_spatial_dimensions[-1] == 3
+    return plain and all(d == 1 for name in ("lhs_dilation", "rhs_dilation") for d in per_axis(op, name, 2, 1))
+
+
 def _last(value: Value, channel: int) -> Order:
     return (*(d for d in range(len(value.shape)) if d != channel), channel)
 
@@ -105,7 +117,7 @@ def _wishes(op: Op, moved: set[Value], machine: Machine) -> Wishes | None:
         channels = dims.input_feature_dimension, dims.output_feature_dimension
         depthwise = groups > 1 and kernel.shape[dims.kernel_input_feature_dimension] == 1
         if depthwise:
-            few = groups < FEWEST
+            few = groups < FEWEST or _is_of_planes(op, dims)
         elif groups > 1:
             # Here oneDNN's kernels for channels first are the faster ones; without AVX-512 where groups are small.
             same = image.shape[channels[0]] == result.shape[channels[1]]
