@@ -246,6 +246,9 @@ def cases() -> list[Case]:
         channels_first("3×3, 14² × 256, channels first", (1, 256, 14, 14), (256, 256, 3, 3)),
         channels_first("1×1, 8 × 28² × 128 to 512, channels first", (8, 128, 28, 28), (512, 128, 1, 1)),
         channels_first("3×3, 16 × 32² × 64 to 3, channels first", (16, 64, 32, 32), (3, 64, 3, 3)),
+        channels_first("depthwise 3×3, 8 × 56² × 64, channels first", (8, 64, 56, 56), (64, 1, 3, 3), 64),
+        channels_first("depthwise 7×7, 4 × 56² × 96, channels first", (4, 96, 56, 56), (96, 1, 7, 7), 96),
+        channels_first("blur of 3 channels, 5×5, 8 × 128², channels first", (8, 3, 128, 128), (3, 1, 5, 5), 3),
         channels_first("3×3, 8 × 14² × 512 in 32 groups, channels first", (8, 512, 14, 14), (512, 16, 3, 3), 32),
     ]
     count = 4 * 1024 * 256

@@ -206,11 +206,11 @@ def test_in_groups(taps, features, turned):
 @pytest.mark.parametrize(
     ("size", "more", "turned"),
     [
-        (20, {}, 0),
-        (20, {"stride": 2}, 2),
-        (20, {"rhs_dilation": (2, 2)}, 2),
+        (26, {}, 0),
+        (49, {"stride": 2}, 2),
+        (26, {"rhs_dilation": (2, 2)}, 2),
         (12, {}, 2),
-        (20, {"lhs_dilation": (2, 2), "padding": [(1, 1)] * 2}, 2),
+        (26, {"lhs_dilation": (2, 2), "padding": [(1, 1)] * 2}, 2),
     ],
 )
 def test_depthwise(size, more, turned):
@@ -226,3 +226,4 @@ def test_depthwise(size, more, turned):
 
     assert count(lambda x, w, v: conv(x, w, feature_group_count=12, **more)) == turned
     assert count(lambda x, w, v: conv(conv(x, v), w, feature_group_count=12, **more)) == 2
+    assert count(lambda x, w, v: conv(x, w, feature_group_count=12)[:, :, ::3] + conv(x, v)[:, :, ::3]) == 2

@@ -31,8 +31,8 @@ Forms = dict[Value, tuple[Value, Order, Block]]
 # Convolutions with fewer output features have their own loops for channels first (native/conv_lines.cc), and for
 # channels last, too (native/conv_few.cc), which do better where lines are short or input features are many.
 FEWEST, LONG, LONG_FOR_EACH, DEEP = 9, 128, 4, 8
-# Depthwise ones whose lines are as long.
-PLANES = 16
+# Depthwise ones whose lines are as long, without strides.
+PLANES = 24
 # Groups of fewer features: two vectors of AVX2.
 SMALL = 16
 
@@ -40,15 +40,17 @@ SMALL = 16
 def channels_last(block: Block, machine: Machine) -> Block:
     """Returns the block, which it uses up, with convolutions turned around, and what is made of their results as far
     as it can be. It is simplified then."""
-    found = [op for op in block.walk() if op.name == "convolution" and _wishes(op, set(), machine)]
+    wishes = {op: _wishes(op, set(), machine) for op in block.walk() if op.name == "convolution"}
+    found = [op for op, wish in wishes.items() if wish]
     if not found or (len(found) == 1 and is_product_of_images(found[0])):
         return block
+    shared = {v for op in found for v, order in zip(op.operands, wishes[op] or (), strict=False) if order is not None}
     forms: Forms = {}
 
     def rule(out: Block, op: Op, operands: list[Value]) -> Sequence[Value] | None:
         turned = _Turned(out, op, operands, forms, machine)
         if op.name == "convolution":
-            return turned.convolution()
+            return turned.convolution(op.operands[0] in shared)
         if len(op.results) != 1 or (order := turned.order()) is None:
             return None
         definition = OPS.get(op.name)
@@ -79,22 +81,23 @@ def _goes_along_lines(op: Op, dims: ConvDims) -> bool:
 
 
 def _is_of_planes(op: Op, dims: ConvDims) -> bool:
-    """Do its lines suit the loops for channels first (native/conv_planes.cc)?"""
+    """Are the loops for channels first (native/conv_planes.cc) so good at it that turning its image does not pay?"""
     spatial = dims.input_spatial_dimensions
     if len(spatial) != 2 or op.result.shape[dims.output_spatial_dimensions[-1]] < PLANES:
         return False
     plain = spatial[-1] == 3 and dims.output_spatial_dimensions[-1] == 3
-    return plain and all(d == 1 for name in ("lhs_dilation", "rhs_dilation") for d in per_axis(op, name, 2, 1))
+    names = "window_strides", "lhs_dilation", "rhs_dilation"
+    return plain and all(d == 1 for name in names for d in per_axis(op, name, 2, 1))
 
 
 def _last(value: Value, channel: int) -> Order:
     return (*(d for d in range(len(value.shape)) if d != channel), channel)
 
 
-def _wishes(op: Op, moved: set[Value], machine: Machine) -> Wishes | None:
+def _wishes(op: Op, moved: set[Value], machine: Machine, shared: bool = False) -> Wishes | None:
     """The orders of a convolution's operands and result (None: as it is); None when all stay as they are.
 
-    Operands in `moved` are there in another form already.
+    Operands in `moved` are there in another form already; with `shared` the image will be.
     """
     dims: ConvDims = op.attrs["dimension_numbers"]
     image, kernel = op.operands
@@ -117,7 +120,7 @@ def _wishes(op: Op, moved: set[Value], machine: Machine) -> Wishes | None:
         channels = dims.input_feature_dimension, dims.output_feature_dimension
         depthwise = groups > 1 and kernel.shape[dims.kernel_input_feature_dimension] == 1
         if depthwise:
-            few = groups < FEWEST or _is_of_planes(op, dims)
+            few = groups < FEWEST or (not shared and _is_of_planes(op, dims))
         elif groups > 1:
             # Here oneDNN's kernels for channels first are the faster ones; without AVX-512 where groups are small.
             same = image.shape[channels[0]] == result.shape[channels[1]]
@@ -199,9 +202,10 @@ class _Turned:
         )
         return self.give(made.result, order)
 
-    def convolution(self) -> list[Value] | None:
+    def convolution(self, shared: bool) -> list[Value] | None:
+        """`shared`: another convolution's image is the same, and is turned."""
         probe = Op("convolution", self.operands, [self.op.result.type], self.op.attrs)
-        wishes = _wishes(probe, {v for v in self.operands if self.known(v)}, self.machine)
+        wishes = _wishes(probe, {v for v in self.operands if self.known(v)}, self.machine, shared)
         if wishes is None:
             return None
         image, kernel, result = wishes
