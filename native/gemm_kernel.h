@@ -38,7 +38,7 @@ inline VectorOf<uint32_t>::type MultiplyPairs(VectorOf<uint32_t>::type a, Vector
 template <class T, int NV>
 inline void AddProducts(const T* a, const typename VectorOf<T>::type (&b)[NV], typename VectorOf<T>::type (&sum)[NV]) {
 #if FERRULE_VECTOR_BYTES == 32
-  if constexpr (T(0.5) != T(0) && sizeof(T) >= 4) {
+  if constexpr (T(0.5) != T(0)) {  // a float
     typename VectorOf<T>::type left;
     if constexpr (sizeof(T) == 4) {
       left = __builtin_ia32_vbroadcastss256(a);
