@@ -33,12 +33,15 @@ inline VectorOf<uint32_t>::type MultiplyPairs(VectorOf<uint32_t>::type a, Vector
 }
 #endif
 
+template <class T>
+constexpr bool kIsFloat = T(0.5) != T(0);
+
 // sum[j] += *a * b[j]. Left to itself the compiler lets some sums of an unrolled loop change places with factors, has
 // too few registers for that, and waits for the stack.
 template <class T, int NV>
 inline void AddProducts(const T* a, const typename VectorOf<T>::type (&b)[NV], typename VectorOf<T>::type (&sum)[NV]) {
 #if FERRULE_VECTOR_BYTES == 32
-  if constexpr (T(0.5) != T(0)) {  // a float
+  if constexpr (kIsFloat<T>) {
     typename VectorOf<T>::type left;
     if constexpr (sizeof(T) == 4) {
       left = __builtin_ia32_vbroadcastss256(a);
@@ -151,8 +154,8 @@ void Multiply(int64_t k, const T* a, int64_t a_row, int64_t a_k, const T* b, int
   };
   int64_t p = 0;
   // What counts the steps takes a fifth of a narrow tile's instructions, which shows where another thread has the other
-  // half of a core: several steps at once where they are next to each other.
-  if constexpr (kBytes == 32) {
+  // half of a core: several steps at once where they are next to each other. (Integers' products take more registers.)
+  if constexpr (kBytes == 32 && kIsFloat<T>) {
     constexpr int kSteps = 4, kApart = kPackedA ? MR : 1, kFirst = kPackedA ? 1 : MR;
     const T* first[kFirst];
 #pragma GCC unroll 12
