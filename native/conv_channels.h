@@ -160,8 +160,6 @@ template <class T, int kBytes, bool kGradient>
   }
 }
 
-inline int64_t DivideUp(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
 template <class T, class Stored>
 struct ChannelFunctions {
   int64_t bytes;

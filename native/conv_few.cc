@@ -15,8 +15,6 @@
 namespace ferrule {
 namespace {
 
-int64_t DivideUp(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
 // Output positions of a row whose taps meet elements of the image: all of them, or, where the image is dilated, those
 // of one remainder. They are those of a convolution of their own, of every so many taps.
 struct Phase {

@@ -44,8 +44,6 @@ size_t LineOf(const ConvShape& s) {
   return best;
 }
 
-int64_t DivideUp(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
 template <class T, bool kComplex>
 class Lines : public Prepared {
  public:
@@ -75,7 +73,7 @@ class Lines : public Prepared {
     // With a stride, the elements of a line that one tap reads lie side by side: those of each remainder are a line of
     // their own.
     phases_ = std::min<int64_t>(w_.stride, (taps_ - 1) * w_.kernel_dilation + 1);
-    phase_length_ = RoundUp(stretch_ + (taps_ - 1) * w_.kernel_dilation / w_.stride + 1 + kLineLanes);
+    phase_length_ = Lanes(stretch_ + (taps_ - 1) * w_.kernel_dilation / w_.stride + 1 + kLineLanes);
     for (int64_t t = 0; t < taps_; ++t) {
       int64_t distance = t * w_.kernel_dilation;
       at_.push_back(distance % w_.stride * phase_length_ + distance / w_.stride);
@@ -95,7 +93,7 @@ class Lines : public Prepared {
     int64_t parts = 1;
     int64_t wanted = 2 * context.pool->threads();
     if (units_ < wanted && work > kWorthSharing) parts = std::min(chunks_, DivideUp(wanted, units_));
-    int64_t sums_row = RoundUp(stretch_ + kLineLanes), unit_sums = sets_ * at_once_ * sums_row;
+    int64_t sums_row = Lanes(stretch_ + kLineLanes), unit_sums = sets_ * at_once_ * sums_row;
     T* partial = nullptr;
     if (parts > 1) {
       partial = static_cast<T*>(context.allocate(context.allocate_self, Bytes(units_ * parts * unit_sums)));
@@ -135,7 +133,7 @@ class Lines : public Prepared {
   };
 
   static int64_t Bytes(int64_t count) { return count * static_cast<int64_t>(sizeof(T)); }
-  static int64_t RoundUp(int64_t count) { return DivideUp(count, kLineLanes) * kLineLanes; }
+  static int64_t Lanes(int64_t count) { return RoundUp(count, kLineLanes); }  // whole vectors
   static Status NoMemory(int64_t bytes) {
     return OutOfMemory("no memory for a convolution's sums, " + std::to_string(bytes) + " bytes");
   }
@@ -206,7 +204,7 @@ class Lines : public Prepared {
     Unit unit = UnitOf(number);
     int64_t line_length = phases_ * phase_length_, chunks_of_lines = DivideUp(lines_, lines_at_once_);
     // One line of zeros, the lines of a chunk, and room for what becomes parts and phases.
-    T* zeros = scratch.Get<T>(line_length * (lines_at_once_ + 1) + RoundUp(kParts * phase_length_ * w_.stride));
+    T* zeros = scratch.Get<T>(line_length * (lines_at_once_ + 1) + Lanes(kParts * phase_length_ * w_.stride));
     T *room = zeros + line_length, *spare = room + lines_at_once_ * line_length;
     std::memset(zeros, 0, static_cast<size_t>(Bytes(line_length)));
     const T** lines = pointers.Get<const T*>(lines_at_once_);

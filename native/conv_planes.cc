@@ -16,9 +16,6 @@
 namespace ferrule {
 namespace {
 
-int64_t DivideUp(int64_t a, int64_t b) { return (a + b - 1) / b; }
-int64_t RoundUp(int64_t a, int64_t b) { return DivideUp(a, b) * b; }
-
 // Rows are short: a call for each copy would take longer than the copy.
 template <class T>
 inline void CopyRow(const T* from, int64_t count, T* to) {

@@ -35,40 +35,13 @@ inline void SumPlaneTile(const PlaneSums<T>& s, const T* from, T* to) {
         }
       }
     };
+    // The first and the last row whose sums this one is part of, as R * first + last.
+    const int64_t rows = (row < s.down ? 0 : row - s.down + 1) * R + (row < R - 1 ? row : R - 1);
+    auto choose = [&]<int... kRows>() __attribute__((always_inline)) {
+      ((rows == kRows ? add.template operator()<kRows / R, kRows % R>() : void()), ...);
+    };
     static_assert(R == 4);
-    const int64_t first = row < s.down ? 0 : row - s.down + 1, last = row < R - 1 ? row : R - 1;
-    switch (first * R + last) {
-      case 0:
-        add.template operator()<0, 0>();
-        break;
-      case 1:
-        add.template operator()<0, 1>();
-        break;
-      case 2:
-        add.template operator()<0, 2>();
-        break;
-      case 3:
-        add.template operator()<0, 3>();
-        break;
-      case 5:
-        add.template operator()<1, 1>();
-        break;
-      case 6:
-        add.template operator()<1, 2>();
-        break;
-      case 7:
-        add.template operator()<1, 3>();
-        break;
-      case 10:
-        add.template operator()<2, 2>();
-        break;
-      case 11:
-        add.template operator()<2, 3>();
-        break;
-      case 15:
-        add.template operator()<3, 3>();
-        break;
-    }
+    choose.template operator()<0, 1, 2, 3, 5, 6, 7, 10, 11, 15>();
   }
 #pragma GCC unroll 4
   for (int i = 0; i < R; ++i) {

@@ -31,18 +31,18 @@ class Vigil {
   bool GoesOn() const {
     const Clock::time_point now = Clock::now();
     if (now < from_ + kUndisturbed) return true;
-    if (now >= from_ + kLongest || now.time_since_epoch().count() < crowded_until.load(std::memory_order_relaxed))
+    if (now >= from_ + kLongest || now.time_since_epoch().count() < crowded_until_.load(std::memory_order_relaxed))
       return false;
     sched_yield();
     const Clock::time_point back = Clock::now();
     if (back < now + kAtOnce) return true;
-    crowded_until.store((back + kCrowded).time_since_epoch().count(), std::memory_order_relaxed);
+    crowded_until_.store((back + kCrowded).time_since_epoch().count(), std::memory_order_relaxed);
     return false;
   }
 
  private:
   static constexpr std::chrono::microseconds kUndisturbed{100}, kAtOnce{10}, kCrowded{20000};
-  static inline std::atomic<Clock::rep> crowded_until{0};
+  static inline std::atomic<Clock::rep> crowded_until_{0};
 
   Clock::time_point from_;
 };

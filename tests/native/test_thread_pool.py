@@ -206,6 +206,24 @@ int main() {
 """
 
 
+def test_workers_sleep_when_there_is_nothing_to_do(native):
+    execute(
+        native,
+        """
+        x, y = np.zeros(n, np.float32), np.zeros(n, np.float32)
+        ins, outs = (ctypes.c_void_p * 1)(x.ctypes.data), (ctypes.c_void_p * 1)(y.ctypes.data)
+        for _ in range(100):
+            lib.ferrule_program_run(handle, ins, outs)
+        time.sleep(0.01)
+        before = time.process_time()
+        time.sleep(0.3)
+        assert time.process_time() - before < 0.03
+        print("fine")
+        """,
+        "4",
+    )
+
+
 def test_works_that_wait_for_each_other(tmp_path):
     """Each call reaches a worker of its own while there are some, also where they have not woken yet."""
     compiler, native = shutil.which("g++"), Path(__file__).parents[2] / "native"

@@ -217,13 +217,14 @@ def test_depthwise(size, more, turned):
     """One whose lines are long enough stays as it is, unless its image has been turned already."""
     x, w, v = normal(2, 12, size, size), normal(12, 1, 3, 3), normal(12, 12, 3, 3)
 
-    def count(function):
+    def count(function, bits=256):
         before = simplify(graph(function, x, w, v))
         wanted = evaluate_block(before, [x, w, v])
-        after = channels_last(before, host())
+        after = channels_last(before, replace(host(), vector_bytes=bits // 8))
         np.testing.assert_allclose(evaluate_block(after, [x, w, v])[0], wanted[0], 1e-4, 1e-4)
         return sum(op.name == "transpose" and 2 in op.result.shape for op in after.walk())
 
     assert count(lambda x, w, v: conv(x, w, feature_group_count=12, **more)) == turned
+    assert count(lambda x, w, v: conv(x, w, feature_group_count=12, **more), 512) == 2
     assert count(lambda x, w, v: conv(conv(x, v), w, feature_group_count=12, **more)) == 2
     assert count(lambda x, w, v: conv(x, w, feature_group_count=12)[:, :, ::3] + conv(x, v)[:, :, ::3]) == 2

@@ -31,8 +31,8 @@ Forms = dict[Value, tuple[Value, Order, Block]]
 # Convolutions with fewer output features have their own loops for channels first (native/conv_lines.cc), and for
 # channels last, too (native/conv_few.cc), which do better where lines are short or input features are many.
 FEWEST, LONG, LONG_FOR_EACH, DEEP = 9, 128, 4, 8
-# Depthwise ones whose lines are as long, without strides.
-PLANES = 24
+# Depthwise ones whose lines are as long, without strides; the second is for bf16 and for vectors of 64 bytes.
+PLANES, WIDE_PLANES = 24, 48
 # Groups of fewer features: two vectors of AVX2.
 SMALL = 16
 
@@ -80,10 +80,11 @@ def _goes_along_lines(op: Op, dims: ConvDims) -> bool:
     return image.dtype != f32 or depth < DEEP or line >= min(LONG, LONG_FOR_EACH * depth)
 
 
-def _is_of_planes(op: Op, dims: ConvDims) -> bool:
+def _is_of_planes(op: Op, dims: ConvDims, machine: Machine) -> bool:
     """Are the loops for channels first (native/conv_planes.cc) so good at it that turning its image does not pay?"""
     spatial = dims.input_spatial_dimensions
-    if len(spatial) != 2 or op.result.shape[dims.output_spatial_dimensions[-1]] < PLANES:
+    least = PLANES if op.result.dtype == f32 and machine.vector_bytes < 64 else WIDE_PLANES
+    if len(spatial) != 2 or op.result.shape[dims.output_spatial_dimensions[-1]] < least:
         return False
     plain = spatial[-1] == 3 and dims.output_spatial_dimensions[-1] == 3
     names = "window_strides", "lhs_dilation", "rhs_dilation"
@@ -120,7 +121,7 @@ def _wishes(op: Op, moved: set[Value], machine: Machine, shared: bool = False) -
         channels = dims.input_feature_dimension, dims.output_feature_dimension
         depthwise = groups > 1 and kernel.shape[dims.kernel_input_feature_dimension] == 1
         if depthwise:
-            few = groups < FEWEST or (not shared and _is_of_planes(op, dims))
+            few = groups < FEWEST or (not shared and _is_of_planes(op, dims, machine))
         elif groups > 1:
             # Here oneDNN's kernels for channels first are the faster ones; without AVX-512 where groups are small.
             same = image.shape[channels[0]] == result.shape[channels[1]]
