@@ -7,14 +7,12 @@
 #include <vector>
 
 #include "calls.h"
+#include "divide.h"
 #include "element.h"
 #include "gemm_blocked.h"
 #include "status.h"
 
 namespace ferrule {
-
-inline int64_t DivideUp(int64_t a, int64_t b) { return (a + b - 1) / b; }
-inline int64_t RoundUp(int64_t a, int64_t b) { return DivideUp(a, b) * b; }
 
 // One spatial dimension. Strides count elements of the respective tensor.
 struct ConvWindow {

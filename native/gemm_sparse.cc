@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "aligned_scratch.h"
+#include "divide.h"
 #include "gemm_spread.h"
 #include "small_matrix_tables.h"
 #include "thread_pool.h"
@@ -18,8 +19,12 @@ using gemm::Spread;
 // A side is sparse where one of so many elements is not zero, or fewer: a term takes up to so many times as long as in
 // a dense product's tiles.
 constexpr int64_t kRare = 8;
-// Where rows of a larger matrix are added up, they come from further away.
+// Of sides larger than this, rows that are added up are taken in blocks of columns: what is added one after the other
+// should stay in a cache. Where kBlockColumns of all rows are more than the most, whole rows are taken, which come from
+// further away.
 constexpr int64_t kFarBytes = 2 << 20, kRareFar = 32;
+constexpr int64_t kBlockBytes = 1 << 18, kMostBlockBytes = 1 << 19, kBlockColumns = 64;
+constexpr int64_t kAtOnceBytes = 1 << 15;  // of a block's rows that are looked through before some are added up
 constexpr int64_t kLeast = 32;            // of each size
 constexpr double kWorth = 1 << 18;        // multiply-adds
 constexpr int64_t kLeastRows = 16;        // that are listed at once
@@ -67,6 +72,12 @@ struct Terms {
   std::vector<int64_t> starts;
   std::vector<int32_t> at;
   std::vector<T> value;
+
+  // Behind the last element of a row's terms, which are in order.
+  int64_t End(int64_t row) const {
+    const auto r = static_cast<size_t>(row);
+    return starts[r] < starts[r + 1] ? at[static_cast<size_t>(starts[r + 1] - 1)] + 1 : 0;
+  }
 
   void List(const Side<T>& s, int64_t begin, int64_t end) {
     const auto rows = static_cast<size_t>(end - begin);
@@ -129,7 +140,7 @@ template <class T>
 bool AllFinite(const T* x, int64_t rows, int64_t columns, int64_t row, ThreadPool* pool) {
   if (row == columns) columns *= rows, rows = 1;
   constexpr int64_t kPiece = 1 << 14;
-  const int64_t pieces = (columns + kPiece - 1) / kPiece;
+  const int64_t pieces = DivideUp(columns, kPiece);
   std::atomic<bool> finite = true;
   Spread(pool, rows * pieces, std::max<int64_t>(1, 4 * kPiece / columns), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end && finite.load(std::memory_order_relaxed); ++i) {
@@ -158,10 +169,14 @@ class SparseGemm : public Prepared {
     const Epilogue* after = epilogue_ ? &epilogue : nullptr;
     const Sides left = SidesOf({a, s_.m, s_.k, s_.a_row, s_.a_col}, s_.a_batch);
     const Sides right = SidesOf({b, s_.n, s_.k, s_.b_col, s_.b_row}, s_.b_batch);
-    const bool far = s_.b_col == 1 && s_.k * s_.n * static_cast<int64_t>(sizeof(T)) > kFarBytes;
+    constexpr int64_t kSize = sizeof(T);
+    const bool large = s_.b_col == 1 && right.count * s_.k * s_.n * kSize > kFarBytes;
+    const bool blocks = large && s_.k * std::min(s_.n, kBlockColumns) * kSize <= kMostBlockBytes;
+    const bool far = large && !blocks;
     const bool done =
-        (Sparse(left, s_.n, far ? kRareFar : kRare) && Finite(right, context.pool) &&
-         Left(left, right, d, context.pool, after)) ||
+        (Sparse(left, s_.n, far ? kRareFar : kRare) &&
+         (blocks ? InBlocks(left, right, d, context.pool, after)
+                 : Finite(right, context.pool) && Left(left, right, d, context.pool, after))) ||
         (Sparse(right, s_.m, kRare) && Finite(left, context.pool) && Right(right, left, d, context.pool, after));
     return done ? Status() : dense_->Run(operands, results, context);
   }
@@ -238,6 +253,90 @@ class SparseGemm : public Prepared {
     });
   }
 
+  // Columns of B, where its rows lie, of which a cache holds `rows` rows; at most all there are.
+  int64_t BlockColumns(int64_t rows) const {
+    const int64_t columns = kBlockBytes / (rows * static_cast<int64_t>(sizeof(T))) / kBlockColumns * kBlockColumns;
+    return columns * 5 / 4 < s_.n ? std::max(columns, kBlockColumns) : s_.n;
+  }
+
+  // Sums of rows of B, where they lie, block by block of its columns. Whether they are finite is looked at on the way,
+  // while a cache has them, unless something follows the product that may write over what it reads.
+  bool InBlocks(const Sides& left, const Sides& right, T* d, ThreadPool* pool, const Epilogue* after) const {
+    const int64_t rows = std::max(kLeastRows, kWorthATask / s_.k), parts = DivideUp(s_.m, rows);
+    const std::vector<Terms<T>> all = InParts(left, rows, parts, pool);
+    if (all.empty()) return false;
+    const int64_t threads = pool ? pool->threads() : 1, wanted = 2 * threads;
+    int64_t columns = BlockColumns(Apart(all, parts));
+    auto pieces = [&] { return s_.batch * DivideUp(s_.n, columns); };
+    while (pieces() < wanted && columns >= 2 * kBlockColumns) columns = RoundUp(columns / 2, kBlockColumns);
+    const bool ahead = after != nullptr || (threads > 1 && pieces() < wanted);
+    if (ahead && !Finite(right, pool)) return false;
+    const int64_t split = ahead ? std::min(parts, wanted) : 1, blocks = DivideUp(s_.n, columns);
+    std::atomic<bool> finite = true;
+    Pieces(blocks * split, columns * (2 * s_.m / split + (ahead ? 0 : s_.k)), pool, [&](int64_t i, int64_t piece) {
+      const int64_t from = piece / split * columns, width = std::min(columns, s_.n - from);
+      const int64_t begin = parts * (piece % split) / split, end = parts * (piece % split + 1) / split;
+      const T* b = right[i].data + from;
+      int64_t seen = 0;  // so many rows of the block are known to be finite
+      auto look = [&](int64_t to) {
+        if (to <= seen) return true;
+        const bool found = finite.load(std::memory_order_relaxed) &&
+                           AllFinite(b + seen * s_.b_row, to - seen, width, s_.b_row, nullptr);
+        if (!found) finite.store(false, std::memory_order_relaxed);
+        seen = to;
+        return found;
+      };
+      const int64_t at_once = std::max(kAtOnceBytes / (width * static_cast<int64_t>(sizeof(T))), int64_t{1});
+      for (int64_t part = begin; part < end; ++part) {
+        const Terms<T>& terms = all[static_cast<size_t>((left.count == 1 ? 0 : i * parts) + part)];
+        const int64_t first = part * rows, count = std::min(rows, s_.m - first);
+        for (int64_t r = 0, next; r < count; r = next) {
+          next = count;
+          if (!ahead) {
+            int64_t to = seen;
+            for (next = r; next < count && to < seen + at_once; ++next) to = std::max(to, terms.End(next));
+            if (!look(to)) return;
+          }
+          Kernels<T>().combine(next - r, terms.starts.data() + r, terms.at.data(), terms.value.data(), b, s_.b_row,
+                               width, d + i * s_.d_batch + (first + r) * s_.d_row + from, s_.d_row);
+        }
+        if (after) (*after)(i* s_.m + first, count, from, width);
+      }
+      if (!ahead) look(s_.k);
+    });
+    return finite.load(std::memory_order_relaxed);
+  }
+
+  // How far apart the rows are that sums which follow each other take.
+  static int64_t Apart(const std::vector<Terms<T>>& all, int64_t parts) {
+    int64_t apart = 1, last = 0;
+    for (size_t i = 0; i < all.size(); ++i) {
+      const Terms<T>& terms = all[i];
+      if (i % static_cast<size_t>(parts) == 0) last = 0;
+      for (size_t r = 0; r + 1 < terms.starts.size(); ++r) {
+        if (terms.starts[r] == terms.starts[r + 1]) continue;
+        last = std::max(last, terms.End(static_cast<int64_t>(r)));
+        apart = std::max(apart, last - terms.at[static_cast<size_t>(terms.starts[r])]);
+      }
+    }
+    return apart;
+  }
+
+  // The terms of whole sides, so many rows in each element; none where they are too many after all.
+  std::vector<Terms<T>> InParts(const Sides& left, int64_t rows, int64_t parts, ThreadPool* pool) const {
+    std::vector<Terms<T>> all(static_cast<size_t>(left.count * parts));
+    Spread(pool, left.count * parts, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t r = i % parts * rows;
+        all[static_cast<size_t>(i)].List(left[i / parts], r, std::min(s_.m, r + rows));
+      }
+    });
+    int64_t terms = 0;
+    for (const Terms<T>& part : all) terms += static_cast<int64_t>(part.at.size());
+    if (terms > left.count * s_.m * s_.k / kRare) return {};
+    return all;
+  }
+
   bool Left(const Sides& left, const Sides& right, T* d, ThreadPool* pool, const Epilogue* after) const {
     const auto& kernels = Kernels<T>();
     // Sums of rows of B, where they lie. What several matrices share is listed once.
@@ -247,7 +346,7 @@ class SparseGemm : public Prepared {
     if (in_place) {
       // A row is two terms or so, and to be looked through.
       const int64_t row = 2 * s_.n + (once ? 0 : s_.k / 8), unit = std::max(kLeastRows, kWorthATask / row);
-      Pieces((s_.m + unit - 1) / unit, unit * row, pool, [&](int64_t batch, int64_t piece) {
+      Pieces(DivideUp(s_.m, unit), unit * row, pool, [&](int64_t batch, int64_t piece) {
         const int64_t r = piece * unit, rows = std::min(unit, s_.m - r);
         Terms<T>& listed = ThreadScratch().terms;
         if (!once) listed.List(left[batch], r, r + rows);
@@ -259,19 +358,18 @@ class SparseGemm : public Prepared {
       return true;
     }
     const int64_t width = kernels.columns;
-    Pieces((s_.n + kEpilogueUnit - 1) / kEpilogueUnit, kEpilogueUnit * (2 * s_.m + s_.k), pool,
-           [&](int64_t batch, int64_t piece) {
-             T* panel = ThreadScratch().panel.template Get<T>(s_.k * width);
-             const Terms<T>& terms = Of(all, batch);
-             const int64_t from = piece * kEpilogueUnit, to = std::min(s_.n, from + kEpilogueUnit);
-             for (int64_t j = from; j < to; j += width) {
-               const int64_t columns = std::min(width, to - j);
-               kernels.pack_columns(right[batch].data + j * s_.b_col, s_.b_col, s_.b_row, columns, s_.k, panel);
-               kernels.combine(s_.m, terms.starts.data(), terms.at.data(), terms.value.data(), panel, width, columns,
-                               d + batch * s_.d_batch + j, s_.d_row);
-             }
-             if (after) (*after)(batch* s_.m, s_.m, from, to - from);
-           });
+    Pieces(DivideUp(s_.n, kEpilogueUnit), kEpilogueUnit * (2 * s_.m + s_.k), pool, [&](int64_t batch, int64_t piece) {
+      T* panel = ThreadScratch().panel.template Get<T>(s_.k * width);
+      const Terms<T>& terms = Of(all, batch);
+      const int64_t from = piece * kEpilogueUnit, to = std::min(s_.n, from + kEpilogueUnit);
+      for (int64_t j = from; j < to; j += width) {
+        const int64_t columns = std::min(width, to - j);
+        kernels.pack_columns(right[batch].data + j * s_.b_col, s_.b_col, s_.b_row, columns, s_.k, panel);
+        kernels.combine(s_.m, terms.starts.data(), terms.at.data(), terms.value.data(), panel, width, columns,
+                        d + batch * s_.d_batch + j, s_.d_row);
+      }
+      if (after) (*after)(batch* s_.m, s_.m, from, to - from);
+    });
     return true;
   }
 
@@ -282,7 +380,7 @@ class SparseGemm : public Prepared {
     const auto& kernels = Kernels<T>();
     constexpr int64_t kColumns = 256;
     const int64_t width = kernels.columns;
-    Pieces((s_.m + width - 1) / width, width * (2 * s_.n + s_.k), pool, [&](int64_t batch, int64_t piece) {
+    Pieces(DivideUp(s_.m, width), width * (2 * s_.n + s_.k), pool, [&](int64_t batch, int64_t piece) {
       T* panel = ThreadScratch().panel.template Get<T>(s_.k * width);
       T* sums = ThreadScratch().sums.template Get<T>(kColumns * width);
       const Terms<T>& terms = Of(all, batch);

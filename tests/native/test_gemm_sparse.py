@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import itertools
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from one_call import OneCall, tensor
 from test_calls import under
 from test_gemm_bounds import at_the_end
+
+import jax
 
 
 def one_hot(rng: np.random.Generator, rows: int, k: int) -> np.ndarray:
@@ -55,11 +58,14 @@ def product(a: np.ndarray, b: np.ndarray, turned: tuple[bool, bool]) -> np.ndarr
 
 
 SIZES = [(48, 80, 112), (80, 48, 352), (33, 64, 4096), (416, 208, 48), (64, 33, 96), (144, 131, 96)]
+# Right sides beyond 2 MB, whose rows are added up in blocks of columns or, of the second, whole.
+LARGE = [(70, 1100, 600), (40, 300, 2400)]
 
 
 def check_results() -> None:
     rng = np.random.default_rng(0)
-    for (m, n, k), dtype, make in itertools.product(SIZES, "fd", (one_hot, interpolation, scattered)):
+    makes = (one_hot, interpolation, scattered)
+    for (m, n, k), dtype, make in [*itertools.product(SIZES, "fd", makes), *itertools.product(LARGE, "f", makes)]:
         for left, turned in itertools.product((True, False), itertools.product((False, True), repeat=2)):
             sparse, dense = make(rng, m if left else n, k), rng.standard_normal((k, n) if left else (m, k))
             a, b = (sparse, dense) if left else (dense, sparse.T)
@@ -73,9 +79,9 @@ def check_results() -> None:
 def check_batches() -> None:
     """Of several matrices, or of one that all share; one that is not sparse among them is multiplied as well."""
     rng = np.random.default_rng(2)
-    batch, m, n, k = 3, 48, 70, 96
-    for left, (share_a, share_b), odd in itertools.product(
-        (True, False), ((False, False), (True, False), (False, True)), (False, True)
+    batch = 3
+    for (m, n, k), left, (share_a, share_b), odd in itertools.product(
+        ((48, 70, 96), (48, 1700, 120)), (True, False), ((False, False), (True, False), (False, True)), (False, True)
     ):
         a = np.stack([one_hot(rng, m, k) if left else rng.standard_normal((m, k)) for _ in range(batch)])
         b = np.stack([rng.standard_normal((k, n)) if left else one_hot(rng, n, k).T for _ in range(batch)])
@@ -102,9 +108,8 @@ def check_nothing() -> None:
 def check_nonfinite() -> None:
     """Zero times infinity is NaN: a row of the other side that no term takes counts as well."""
     rng = np.random.default_rng(1)
-    m, n, k = 64, 96, 128
-    for left, turned, odd in itertools.product(
-        (True, False), ((False, False), (True, True)), (np.inf, -np.inf, np.nan)
+    for (m, n, k), left, turned, odd in itertools.product(
+        ((64, 96, 128), (64, 1100, 600)), (True, False), ((False, False), (True, True)), (np.inf, -np.inf, np.nan)
     ):
         sparse, dense = one_hot(rng, m if left else n, k), rng.standard_normal((k, n) if left else (m, k))
         dense[(-1, -1) if left else (0, 5)] = odd
@@ -132,3 +137,17 @@ def test_results(isa: str) -> None:
 @pytest.mark.parametrize("isa", ["", "avx2", "baseline"])
 def test_what_is_not_finite(isa: str) -> None:
     under(isa, "from test_gemm_sparse import check_nonfinite; check_nonfinite()")
+
+
+@pytest.mark.parametrize("odd", [False, True])
+def test_what_follows(odd: bool) -> None:
+    """It may write over what it reads, so a side that is not finite is known before."""
+    rng = np.random.default_rng(3)
+    a, b, c = one_hot(rng, 70, 600), rng.standard_normal((600, 1100)), rng.standard_normal((70, 1100))
+    if odd:
+        b[-1, -1] = np.inf
+    with np.errstate(invalid="ignore"):
+        wanted = np.maximum(a @ b * 2 + c, 0)
+    a, b, c = (jax.device_put(x.astype("f"), jax.devices("ferrule")[0]) for x in (a, b, c))
+    found = jax.jit(lambda a, b, c: jnp.maximum(a @ b * 2 + c, 0), donate_argnums=2)(a, b, c)
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
