@@ -1,6 +1,7 @@
-"""Convolutions of ResNet-50 and their gradients: Ferrule's general path against oneDNN.
+"""Convolutions of ResNet-50 and their gradients: Ferrule's own paths against oneDNN.
 
-Like gemm_libraries.py: the runtime's call "conv" with FERRULE_CONV=own and onednn takes turns on the same operands.
+Like gemm_libraries.py: the runtime's call "conv" with FERRULE_CONV=own (patches), windows and onednn takes turns on the
+same operands; where there is no such path, own takes its place.
 
     PYTHONPATH=src python benchmarks/conv_libraries.py [--layout NCHW] [--type bf16] [--one-thread]
 """
@@ -22,6 +23,8 @@ FORWARD = [
     *[(8, 256, 56, 128, 1, 1, 0, 1), (8, 128, 56, 128, 3, 2, 1, 1), (8, 128, 28, 128, 3, 1, 1, 1)],
     *[(8, 256, 14, 256, 3, 1, 1, 1), (8, 1024, 14, 256, 1, 1, 0, 1), (8, 512, 7, 512, 3, 1, 1, 1)],
     *[(8, 96, 56, 96, 3, 1, 1, 96), (1, 1, 28, 32, 3, 1, 0, 1)],
+    *[(1, 64, 56, 64, 3, 1, 1, 1), (1, 128, 28, 128, 3, 1, 1, 1), (1, 256, 14, 256, 3, 1, 1, 1)],
+    *[(1, 512, 7, 512, 3, 1, 1, 1), (8, 512, 14, 512, 3, 1, 1, 32), (32, 64, 8, 64, 3, 1, 1, 1)],
 ]
 
 
@@ -77,21 +80,26 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=0.4, help="time for each line of the table")
     parser.add_argument("--layout", default="NHWC", choices=["NHWC", "NCHW"])
-    parser.add_argument("--type", default="f32", choices=["f32", "bf16"])
+    parser.add_argument("--type", default="f32", choices=["f32", "f64", "bf16"])
+    parser.add_argument("--choices", default="own,windows,onednn", help="values of FERRULE_CONV, by commas")
+    parser.add_argument("--forward", action="store_true", help="no gradients")
     parser.add_argument("--one-thread", action="store_true", help="CPU time of one thread instead of wall time of all")
     args = parser.parse_args()
     if args.one_thread:
         os.environ["FERRULE_NUM_THREADS"] = "1"
     clock = time.process_time if args.one_thread else time.perf_counter
-    dtype = np.dtype("f") if args.type == "f32" else np.dtype(ml_dtypes.bfloat16)
+    dtype = np.dtype({"f32": "f", "f64": "d"}.get(args.type) or ml_dtypes.bfloat16)
     rng = np.random.default_rng(0)
-    print(f"| {args.type} {args.layout} | own | onednn | (median GFLOP/s, best in brackets) |")
+    choices = args.choices.split(",")
+    print(f"| {args.type} {args.layout} | {' | '.join(choices)} | (median GFLOP/s, best in brackets) |")
     for name, lhs, rhs, out, at, work in cases(args.layout):
+        if args.forward and " d/d " in name:
+            continue
         a, b, d = (aligned(shape, dtype) for shape in (lhs, rhs, out))
         for x in (a, b):
             x[...] = rng.standard_normal(x.shape).astype(dtype)
         candidates = {}
-        for choice in ("own", "onednn"):
+        for choice in choices:
             os.environ["FERRULE_CONV"] = choice
             candidates[choice] = OneCall("conv", [tensor(lhs, dtype), tensor(rhs, dtype)], [tensor(out, dtype)], at)
         times = measure(candidates, [a, b], [d], args.seconds, clock)

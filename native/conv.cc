@@ -107,7 +107,7 @@ Result<std::unique_ptr<Prepared>> PrepareConv(const CallDesc& call) {
   if (s.output_elements == 0 || s.input_elements == 0 || s.kernel_elements == 0) {
     return std::unique_ptr<Prepared>(new ZeroFill(s.output_elements * SizeOf(s.output_type)));
   }
-  // For comparisons: FERRULE_CONV=own, few, lines, planes or onednn leaves the others out.
+  // For comparisons: FERRULE_CONV=own, few, lines, planes, windows or onednn leaves the others out.
   const char* value = std::getenv("FERRULE_CONV");
   const std::string wish = value ? value : "";
   auto suit = [&](bool library) {
@@ -126,6 +126,9 @@ Result<std::unique_ptr<Prepared>> PrepareConv(const CallDesc& call) {
   }
   if (wish.empty() && PointwiseSuits(s)) {
     if (auto product = PointwiseConv(s)) return product;
+  }
+  if (wish == "windows" || (wish.empty() && WindowsSuit(s))) {
+    if (auto windows = WindowsConv(s)) return windows;
   }
   auto own = [&]() -> std::unique_ptr<Prepared> {
     if (gradient) return std::move(gradient);

@@ -4,6 +4,7 @@
 #pragma GCC target("arch=x86-64-v3")
 #define FERRULE_ISA avx2
 #define FERRULE_VECTOR_BYTES 32
+#include "conv_windows_kernel.h"
 #include "gemm_kernel.h"
 #include "gemm_narrow.h"
 #include "gemm_narrow_vectors.h"
@@ -24,6 +25,7 @@ constinit const GemmKernels kAvx2Gemm = {
     avx2::Vectors<avx2::IntegerTerms<uint8_t>>(),
     {avx2::Vectors<avx2::PairTerms<int8_t>>(), avx2::Vectors<avx2::PairTerms<uint8_t>>(),
      avx2::Vectors<avx2::PairTerms<int16_t>>()},
+    avx2::Windows<6, 2>(),
 };
 }  // namespace ferrule
 #endif

@@ -25,6 +25,7 @@ constinit const GemmKernels kAvx512Gemm = {
     avx512::Vectors<avx512::IntegerTerms<uint8_t>>(),
     {avx512::Vectors<avx512::PairTerms<int8_t>>(), avx512::Vectors<avx512::PairTerms<uint8_t>>(),
      avx512::Vectors<avx512::PairTerms<int16_t>>()},
+    {},
 };
 }  // namespace ferrule
 #endif

@@ -2,6 +2,8 @@
 // sets: each gemm_<isa>.cc sets FERRULE_VECTOR_BYTES and FERRULE_ISA, turns the instructions on with a pragma, and
 // includes this file. For that reason nothing of the standard library may be instantiated here: a copy of an inline
 // function compiled for AVX-512 could otherwise be the one that the linker keeps for everybody.
+#pragma once
+
 #include "gemm_tables.h"
 
 namespace ferrule {

@@ -63,6 +63,27 @@ struct FloatPacks {
   NarrowPacks<float> packs[3];
 };
 
+// For convolutions (conv_windows.cc): to[i][..] (+)= the sum over pieces of what lies from windows[i] + offsets[piece] on,
+// `lengths[piece]` elements, each times a row of the panel, whose rows are as many as all lengths together.
+template <class T>
+struct WindowSums {
+  const T* const* windows;
+  int64_t pieces;
+  const int64_t *offsets, *lengths;
+  const T* panel;
+  T* to;
+  int64_t to_row;
+  bool accumulate;
+};
+
+// Tiles of `rows` windows and as many results as the panels of a MicroKernels have columns; null where a library's are
+// as good.
+struct WindowKernels {
+  int rows;
+  void (*f32)(const WindowSums<float>&);
+  void (*f64)(const WindowSums<double>&);
+};
+
 // Products of integers of up to 16 bits: an element of a panel is a pair of them, adjacent along k, and a step of a
 // tile multiplies both and adds both products. That is exact: a sum of two products of 16 bits fits 32, but for one
 // value that wraps as the result does.
@@ -101,6 +122,7 @@ struct GemmKernels {
   PairKernels pairs;
   VectorKernels<float> bf16_vectors, s8_vectors, u8_vectors;
   VectorKernels<uint32_t> pair_vectors[3];
+  WindowKernels windows;
 };
 
 extern const GemmKernels kBaselineGemm;

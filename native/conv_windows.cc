@@ -1,0 +1,332 @@
+// Convolutions with features innermost, as products of windows with the kernel as a matrix, without copying windows: each
+// row of a tile has an address in the image, from where the elements of a window lie in pieces, one for each of its
+// rows (a row's pixels and their features follow each other). Some rows of an image are copied at a time, with the
+// padding around them, so that every window has the same pieces.
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "aligned_scratch.h"
+#include "conv.h"
+#include "gemm_blocked.h"
+#include "packed.h"
+#include "program.h"
+#include "thread_pool.h"
+
+namespace ferrule {
+namespace {
+
+template <class T>
+const MicroKernels<T>& Kernels() {
+  if constexpr (std::is_same_v<T, float>) return ChosenKernels().f32;
+  if constexpr (std::is_same_v<T, double>) return ChosenKernels().f64;
+}
+
+template <class T>
+void Multiply(const WindowSums<T>& sums) {
+  if constexpr (std::is_same_v<T, float>) ChosenKernels().windows.f32(sums);
+  if constexpr (std::is_same_v<T, double>) ChosenKernels().windows.f64(sums);
+}
+
+// One output position in a dimension that there is none of.
+constexpr ConvWindow kNoDimension = {1, 1, 1, 1, 0, 0, 1, 1, false, 0, 0, 0};
+
+template <class T>
+class Windows : public Prepared {
+ public:
+  explicit Windows(const ConvShape& shape)
+      : s_(shape),
+        x_(s_.windows.back()),
+        y_(s_.windows.size() > 1 ? s_.windows[s_.windows.size() - 2] : kNoDimension),
+        features_(s_.kernel_features),
+        outputs_(s_.group_outputs()) {
+    for (size_t d = 0; d + 2 < s_.windows.size(); ++d) {
+      outer_.push_back(s_.windows[d]);
+      outer_taps_ *= s_.windows[d].kernel;
+      outer_positions_ *= s_.windows[d].output;
+    }
+    images_ = s_.output_batch * outer_positions_;
+    width_ = Reach(x_, x_.output) * features_;
+    depth_ = outer_taps_ * y_.kernel * x_.kernel * features_;
+    panels_ = DivideUp(outputs_, Kernels<T>().columns);
+    if (s_.kernel_source.kind == OperandSource::kComputed || !PackedForms::Enabled()) return;
+    key_ = "windows " + std::string(ChosenKernels().isa);
+    for (int64_t part : {features_, outputs_, s_.groups(), s_.kernel_input_stride, s_.kernel_output_stride,
+                         static_cast<int64_t>(sizeof(T))}) {
+      key_ += " " + std::to_string(part);
+    }
+    for (const ConvWindow& w : s_.windows) {
+      for (int64_t part : {w.kernel, w.kernel_stride, int64_t{w.reversed}}) key_ += " " + std::to_string(part);
+    }
+  }
+
+  Status Run(void* const* operands, void* const* results, ExecContext& context) const override {
+    const int64_t bytes = Bytes(s_.groups() * panels_ * depth_ * Kernels<T>().columns);
+    PackedForms* forms = key_.empty() || !context.forms ? nullptr : context.forms(context.forms_self, s_.kernel_source);
+    Ref<Storage> kept = forms ? forms->Find(key_) : nullptr;
+    const bool found = static_cast<bool>(kept);
+    if (forms && !found) kept = forms->Allocate(key_, bytes);
+    void* panels = kept ? kept->data() : context.allocate(context.allocate_self, bytes);
+    if (!panels) return OutOfMemory("no memory for a convolution's kernel, " + std::to_string(bytes) + " bytes");
+    if (!found) Pack(static_cast<const T*>(operands[1]), static_cast<T*>(panels), context.pool);
+    if (kept && !found) forms->Keep(key_, kept);
+    Multiply(static_cast<const T*>(operands[0]), static_cast<const T*>(panels), static_cast<T*>(results[0]),
+             context.pool);
+    return Status();
+  }
+
+ private:
+  static constexpr int64_t kDeep = 768;              // of a panel at once, which comes from near caches for each tile
+  static constexpr int64_t kBlockBytes = 700 << 10;  // of the rows that a task copies; a chunk needs part of them
+  static constexpr int64_t kMostPositions = 512;     // of a task
+
+  static int64_t Bytes(int64_t count) { return count * static_cast<int64_t>(sizeof(T)); }
+
+  // So many elements of a padded dimension are read for so many positions.
+  static int64_t Reach(const ConvWindow& w, int64_t positions) {
+    return (positions - 1) * w.stride + (w.kernel - 1) * w.kernel_dilation + 1;
+  }
+
+  // What a task computes: all rows of some images, or some rows of one.
+  struct Unit {
+    int64_t images, rows;  // of the result
+  };
+  // A part of the sums: pieces of windows, whose lengths together are `depth`.
+  struct Chunk {
+    std::vector<int64_t> offsets, lengths;
+    int64_t begin, depth;
+  };
+
+  // The unit that leaves least to do in vain: rows of tiles behind the last position, rows of the image that two units
+  // read, threads that wait for the last one.
+  Unit ChooseUnit(int64_t threads) const {
+    Unit best = {1, 1};
+    double least = 0;
+    auto consider = [&](Unit unit) {
+      const int64_t read = Reach(y_, unit.rows) * unit.images, positions = unit.images * unit.rows * x_.output;
+      const bool first = least == 0;
+      if (!first && (Bytes(outer_taps_ * read * width_) > kBlockBytes || positions > kMostPositions)) return;
+      const int64_t tiles = DivideUp(positions, ChosenKernels().windows.rows) * ChosenKernels().windows.rows;
+      const int64_t units = DivideUp(images_, unit.images) * DivideUp(y_.output, unit.rows) * s_.groups();
+      const double copied = static_cast<double>(outer_taps_ * read * width_) * kCopied;
+      const double work = static_cast<double>(tiles * depth_ * panels_ * Kernels<T>().columns) + copied +
+                          static_cast<double>(depth_ * panels_ * Kernels<T>().columns) * kFetched;
+      const double time = work * static_cast<double>(DivideUp(units, threads));
+      if (first || time < least) best = unit, least = time;
+    };
+    for (int64_t rows = 1; rows <= y_.output; ++rows) consider({1, rows});
+    for (int64_t images = 2; images <= images_; ++images) consider({images, y_.output});
+    return best;
+  }
+  // In multiply-adds: to copy an element, and to fetch one of a panel.
+  static constexpr double kCopied = 8, kFetched = 4;
+
+  // `pitch`: rows of an image that are copied.
+  std::vector<Chunk> Chunks(int64_t pitch) const {
+    const int64_t count = DivideUp(depth_, kDeep);
+    std::vector<Chunk> chunks(static_cast<size_t>(count));
+    const bool together = x_.kernel_dilation == 1;  // a row of a window is one piece, else each of its pixels
+    const int64_t taps = together ? 1 : x_.kernel, length = together ? x_.kernel * features_ : features_;
+    for (int64_t c = 0, at = 0; c < count; ++c) {
+      Chunk& chunk = chunks[static_cast<size_t>(c)];
+      chunk.begin = at;
+      const int64_t end = c + 1 == count ? depth_ : RoundUp(depth_ * (c + 1) / count, 4);
+      while (at < end) {
+        const int64_t piece = at / length, within = at % length, part = std::min(length - within, end - at);
+        const int64_t x = piece % taps, y = piece / taps % y_.kernel, outer = piece / taps / y_.kernel;
+        chunk.offsets.push_back((outer * pitch + y * y_.kernel_dilation) * width_ + x * x_.kernel_dilation * features_ +
+                                within);
+        chunk.lengths.push_back(part);
+        at += part;
+      }
+      chunk.depth = at - chunk.begin;
+    }
+    return chunks;
+  }
+
+  // panels[group][panel][depth][column]; a window's elements in the order of the image's memory.
+  void Pack(const T* kernel, T* panels, ThreadPool* pool) const {
+    const auto& kernels = Kernels<T>();
+    const int64_t taps = depth_ / features_, columns = kernels.columns, each = features_ * columns;
+    pool->For(s_.groups() * panels_ * taps, std::max<int64_t>(1, 16384 / each), [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t panel = i / taps % panels_, group = i / taps / panels_, first = panel * columns;
+        int64_t from = (group * outputs_ + first) * s_.kernel_output_stride, rest = i % taps;
+        for (size_t d = s_.windows.size(); d-- > 0; rest /= s_.windows[d].kernel) {
+          const ConvWindow& w = s_.windows[d];
+          const int64_t t = rest % w.kernel;
+          from += (w.reversed ? w.kernel - 1 - t : t) * w.kernel_stride;
+        }
+        kernels.pack_columns(kernel + from, s_.kernel_output_stride, s_.kernel_input_stride,
+                             std::min(columns, outputs_ - first), features_, panels + i * each);
+      }
+    });
+  }
+
+  void Multiply(const T* input, const T* panels, T* output, ThreadPool* pool) const {
+    const Unit unit = ChooseUnit(pool->threads());
+    const int64_t pitch = Reach(y_, unit.rows), image = outer_taps_ * pitch * width_;
+    const int64_t blocks = DivideUp(y_.output, unit.rows), units = DivideUp(images_, unit.images) * blocks;
+    const std::vector<Chunk> chunks = Chunks(pitch);
+    // Where there are few, several tasks share the columns of one.
+    const int64_t parts = std::min(panels_, DivideUp(2 * pool->threads(), units * s_.groups()));
+    pool->For(units * s_.groups() * parts, 1, [&](int64_t begin, int64_t end) {
+      static thread_local AlignedScratch rows_scratch, windows_scratch;
+      int64_t copied = -1;
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t part = i % parts, number = i / parts, group = number % s_.groups();
+        const int64_t first_image = number / s_.groups() / blocks * unit.images;
+        const int64_t first_row = number / s_.groups() % blocks * unit.rows;
+        const int64_t images = std::min(unit.images, images_ - first_image);
+        const int64_t rows = std::min(unit.rows, y_.output - first_row), positions = images * rows * x_.output;
+        const int64_t most = RoundUp(positions, kMostRows);
+        T* copy = rows_scratch.Get<T>(unit.images * image);
+        const T** windows = windows_scratch.Get<const T*>(most);
+        if (copied != number) {
+          for (int64_t n = 0; n < images; ++n) {
+            Copy(input, first_image + n, group, first_row, Reach(y_, rows), pitch, copy + n * image);
+          }
+          const T** next = windows;
+          for (int64_t n = 0; n < images; ++n) {
+            for (int64_t r = 0; r < rows; ++r) {
+              const T* row = copy + n * image + r * y_.stride * width_;
+              for (int64_t x = 0; x < x_.output; ++x) *next++ = row + x * x_.stride * features_;
+            }
+          }
+          std::fill(next, windows + most, windows[positions - 1]);
+          copied = number;
+        }
+        T* to = output + (first_image * y_.output + first_row) * x_.output * s_.output_features + group * outputs_;
+        for (int64_t p = panels_ * part / parts; p < panels_ * (part + 1) / parts; ++p) {
+          Columns(chunks, windows, positions, panels + (group * panels_ + p) * depth_ * Kernels<T>().columns,
+                  std::min<int64_t>(Kernels<T>().columns, outputs_ - p * Kernels<T>().columns),
+                  to + p * Kernels<T>().columns);
+        }
+      }
+    });
+  }
+
+  // The results of a panel at some positions.
+  void Columns(const std::vector<Chunk>& chunks, const T* const* windows, int64_t positions, const T* panel,
+               int64_t columns, T* to) const {
+    const auto& kernels = Kernels<T>();
+    const int64_t tile_rows = ChosenKernels().windows.rows;
+    alignas(64) std::array<T, kMostRows * kMostColumns> spare;
+    for (const Chunk& chunk : chunks) {
+      WindowSums<T> sums = {};
+      sums.pieces = static_cast<int64_t>(chunk.offsets.size());
+      sums.offsets = chunk.offsets.data(), sums.lengths = chunk.lengths.data();
+      sums.panel = panel + chunk.begin * kernels.columns;
+      const bool accumulate = chunk.begin > 0;
+      for (int64_t p = 0; p < positions; p += tile_rows) {
+        const int64_t rows = std::min(tile_rows, positions - p);
+        const bool whole = rows == tile_rows && columns == kernels.columns;
+        T* home = to + p * s_.output_features;
+        sums.windows = windows + p;
+        sums.to = whole ? home : spare.data(), sums.to_row = whole ? s_.output_features : kernels.columns;
+        sums.accumulate = whole && accumulate;
+        ferrule::Multiply(sums);
+        if (!whole) {
+          kernels.put_tile(spare.data(), kernels.columns, rows, columns, accumulate, home, s_.output_features);
+        }
+      }
+    }
+  }
+
+  // The rows of an image that some rows of its result read, of one group's features, for each tap of the outer
+  // dimensions; zeros around them.
+  void Copy(const T* input, int64_t image, int64_t group, int64_t first_row, int64_t rows, int64_t pitch, T* to) const {
+    const int64_t begin = std::clamp<int64_t>(x_.pad_low, 0, width_ / features_);
+    const int64_t end = std::clamp<int64_t>(x_.input + x_.pad_low, begin, width_ / features_);
+    for (int64_t outer = 0; outer < outer_taps_; ++outer, to += pitch * width_) {
+      int64_t from = group * s_.input_group_stride() + image / outer_positions_ * s_.input_batch_stride;
+      bool inside = true;
+      int64_t tap = outer, position = image % outer_positions_;
+      for (size_t d = outer_.size(); d-- > 0;) {
+        const ConvWindow& w = outer_[d];
+        const int64_t z = position % w.output * w.stride + tap % w.kernel * w.kernel_dilation - w.pad_low;
+        inside = inside && z >= 0 && z < w.input;
+        from += z * w.input_stride;
+        position /= w.output, tap /= w.kernel;
+      }
+      for (int64_t r = 0; r < rows; ++r) {
+        const int64_t y = first_row * y_.stride + r - y_.pad_low;
+        T* row = to + r * width_;
+        if (!inside || y < 0 || y >= y_.input || begin == end) {
+          std::fill_n(row, width_, T(0));
+          continue;
+        }
+        std::fill(row, row + begin * features_, T(0));
+        CopyPixels(input + from + y * y_.input_stride + (begin - x_.pad_low) * x_.input_stride, end - begin,
+                   row + begin * features_);
+        std::fill(row + end * features_, row + width_, T(0));
+      }
+    }
+  }
+
+  void CopyPixels(const T* from, int64_t pixels, T* to) const {
+    if (x_.input_stride == features_) {
+      std::memcpy(to, from, static_cast<size_t>(Bytes(pixels * features_)));
+      return;
+    }
+    constexpr size_t kBytes = 16;
+    constexpr int64_t kPart = kBytes / sizeof(T);
+    for (int64_t p = 0; p < pixels; ++p, from += x_.input_stride, to += features_) {
+      int64_t f = 0;
+      for (; f + kPart <= features_; f += kPart) std::memcpy(to + f, from + f, kBytes);
+      for (; f < features_; ++f) to[f] = from[f];
+    }
+  }
+
+  static constexpr int64_t kMostRows = 12, kMostColumns = 64;  // of a tile
+
+  const ConvShape s_;
+  const ConvWindow x_, y_;  // the innermost dimensions
+  const int64_t features_, outputs_;
+  std::vector<ConvWindow> outer_;
+  std::string key_;  // of the packed kernel; empty when none is kept
+  int64_t outer_taps_ = 1, outer_positions_ = 1;
+  int64_t images_, width_, depth_, panels_;  // the width counts elements of a padded row
+};
+
+// Whether results lie one after the other, those of one position side by side.
+bool IsDense(const ConvShape& s) {
+  int64_t next = s.output_features;
+  for (size_t d = s.windows.size(); d-- > 0; next *= s.windows[d].output) {
+    if (s.windows[d].output > 1 && s.windows[d].output_stride != next) return false;
+  }
+  return (s.output_features == 1 || s.output_feature_stride == 1) &&
+         (s.output_batch == 1 || s.output_batch_stride == next);
+}
+
+}  // namespace
+
+bool WindowsSuit(const ConvShape& s) {
+  // Short pieces of windows cost more than what hangs on each step; columns that a panel has in vain cost as others do.
+  constexpr int64_t kPiece = 32;
+  if (s.windows.empty()) return false;
+  const ConvWindow& x = s.windows.back();
+  const int64_t columns = s.input_type == Element::kF64 ? ChosenKernels().f64.columns : ChosenKernels().f32.columns;
+  const int64_t outputs = s.group_outputs();
+  return (x.kernel_dilation == 1 ? x.kernel : 1) * s.kernel_features >= kPiece &&
+         4 * outputs >= 3 * RoundUp(outputs, columns);
+}
+
+std::unique_ptr<Prepared> WindowsConv(const ConvShape& s) {
+  if (s.windows.empty() || s.batch_groups != 1 || s.input_type != s.kernel_type || s.input_type != s.output_type) {
+    return nullptr;
+  }
+  if (!ChosenKernels().windows.f32 || !IsDense(s)) return nullptr;
+  if (s.kernel_features > 1 && s.input_feature_stride != 1) return nullptr;
+  for (const ConvWindow& w : s.windows) {
+    if (w.input_dilation != 1) return nullptr;
+  }
+  if (s.input_type == Element::kF32) return std::make_unique<Windows<float>>(s);
+  if (s.input_type == Element::kF64) return std::make_unique<Windows<double>>(s);
+  return nullptr;
+}
+
+}  // namespace ferrule
