@@ -1,6 +1,6 @@
-// Convolutions with features innermost, as products of windows with the kernel as a matrix, without copying windows: each
-// row of a tile has an address in the image, from where the elements of a window lie in pieces, one for each of its
-// rows (a row's pixels and their features follow each other). Some rows of an image are copied at a time, with the
+// Convolutions with features innermost, as products of windows with the kernel as a matrix, without copying windows:
+// each row of a tile has an address in the image, from where the elements of a window lie in pieces, one for each of
+// its rows (a row's pixels and their features follow each other). Some rows of an image are copied at a time, with the
 // padding around them, so that every window has the same pieces.
 #include <algorithm>
 #include <array>
@@ -305,13 +305,16 @@ bool IsDense(const ConvShape& s) {
 }  // namespace
 
 bool WindowsSuit(const ConvShape& s) {
-  // Short pieces of windows cost more than what hangs on each step; columns that a panel has in vain cost as others do.
-  constexpr int64_t kPiece = 32;
+  // Of short pieces much of the time goes into beginning them, of few positions into the kernel's memory; columns that
+  // a panel has in vain take as long as others.
+  constexpr int64_t kPiece = 32, kPositions = 128;
   if (s.windows.empty()) return false;
   const ConvWindow& x = s.windows.back();
+  int64_t positions = s.output_batch;
+  for (const ConvWindow& w : s.windows) positions *= w.output;
   const int64_t columns = s.input_type == Element::kF64 ? ChosenKernels().f64.columns : ChosenKernels().f32.columns;
   const int64_t outputs = s.group_outputs();
-  return (x.kernel_dilation == 1 ? x.kernel : 1) * s.kernel_features >= kPiece &&
+  return (x.kernel_dilation == 1 ? x.kernel : 1) * s.kernel_features >= kPiece && positions >= kPositions &&
          4 * outputs >= 3 * RoundUp(outputs, columns);
 }
 
@@ -319,13 +322,14 @@ std::unique_ptr<Prepared> WindowsConv(const ConvShape& s) {
   if (s.windows.empty() || s.batch_groups != 1 || s.input_type != s.kernel_type || s.input_type != s.output_type) {
     return nullptr;
   }
-  if (!ChosenKernels().windows.f32 || !IsDense(s)) return nullptr;
+  if (!IsDense(s)) return nullptr;
   if (s.kernel_features > 1 && s.input_feature_stride != 1) return nullptr;
   for (const ConvWindow& w : s.windows) {
     if (w.input_dilation != 1) return nullptr;
   }
-  if (s.input_type == Element::kF32) return std::make_unique<Windows<float>>(s);
-  if (s.input_type == Element::kF64) return std::make_unique<Windows<double>>(s);
+  const WindowKernels& kernels = ChosenKernels().windows;
+  if (s.input_type == Element::kF32 && kernels.f32) return std::make_unique<Windows<float>>(s);
+  if (s.input_type == Element::kF64 && kernels.f64) return std::make_unique<Windows<double>>(s);
   return nullptr;
 }
 

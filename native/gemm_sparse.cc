@@ -25,11 +25,11 @@ constexpr int64_t kRare = 8;
 constexpr int64_t kFarBytes = 2 << 20, kRareFar = 32;
 constexpr int64_t kBlockBytes = 1 << 18, kMostBlockBytes = 1 << 19, kBlockColumns = 64;
 constexpr int64_t kAtOnceBytes = 1 << 15;  // of a block's rows that are looked through before some are added up
-constexpr int64_t kLeast = 32;            // of each size
-constexpr double kWorth = 1 << 18;        // multiply-adds
-constexpr int64_t kLeastRows = 16;        // that are listed at once
-constexpr int64_t kWorthATask = 1 << 15;  // terms times columns
-constexpr int64_t kMostAhead = 1 << 22;   // elements of a side whose terms are listed before the product begins
+constexpr int64_t kLeast = 32;             // of each size
+constexpr double kWorth = 1 << 18;         // multiply-adds
+constexpr int64_t kLeastRows = 16;         // that are listed at once
+constexpr int64_t kWorthATask = 1 << 15;   // terms times columns
+constexpr int64_t kMostAhead = 1 << 22;    // elements of a side whose terms are listed before the product begins
 
 // A matrix whose element (r, k) is data[r * row + k * step].
 template <class T>

@@ -63,8 +63,8 @@ struct FloatPacks {
   NarrowPacks<float> packs[3];
 };
 
-// For convolutions (conv_windows.cc): to[i][..] (+)= the sum over pieces of what lies from windows[i] + offsets[piece] on,
-// `lengths[piece]` elements, each times a row of the panel, whose rows are as many as all lengths together.
+// For convolutions (conv_windows.cc): to[i][..] (+)= the sum over pieces of what lies from windows[i] + offsets[piece]
+// on, `lengths[piece]` elements, each times a row of the panel, whose rows are as many as all lengths together.
 template <class T>
 struct WindowSums {
   const T* const* windows;
@@ -77,7 +77,7 @@ struct WindowSums {
 };
 
 // Tiles of `rows` windows and as many results as the panels of a MicroKernels have columns; null where a library's are
-// as good.
+// better.
 struct WindowKernels {
   int rows;
   void (*f32)(const WindowSums<float>&);
