@@ -130,6 +130,9 @@ Result<std::unique_ptr<Prepared>> PrepareConv(const CallDesc& call) {
   if (wish == "windows" || (wish.empty() && WindowsSuit(s))) {
     if (auto windows = WindowsConv(s)) return windows;
   }
+  if (wish == "windows" || (wish.empty() && WindowsGradientSuits(s))) {
+    if (auto windows = WindowsGradientConv(s)) return windows;
+  }
   auto own = [&]() -> std::unique_ptr<Prepared> {
     if (gradient) return std::move(gradient);
     if (rows) return std::move(rows);

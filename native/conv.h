@@ -83,6 +83,11 @@ std::unique_ptr<Prepared> WindowsConv(const ConvShape& shape);
 // Whether that is better than a library that knows the shape.
 bool WindowsSuit(const ConvShape& shape);
 
+// Gradients of kernels with features innermost; null for other shapes and types.
+std::unique_ptr<Prepared> WindowsGradientConv(const ConvShape& shape);
+// Whether that is better than a library that knows the shape.
+bool WindowsGradientSuits(const ConvShape& shape);
+
 // oneDNN's convolution, or null when it is absent, does not know this case, or is slower at it than GeneralConv.
 // `mixes`: it may multiply what no window has by zero, since it takes several bf16 at once, and where a group's
 // features are no multiple of so many, the rest is of the next group or of the next pixel. An infinity or a NaN there

@@ -26,7 +26,8 @@ constinit const GemmKernels kAvx512Gemm = {
     avx512::Vectors<avx512::IntegerTerms<uint8_t>>(),
     {avx512::Vectors<avx512::PairTerms<int8_t>>(), avx512::Vectors<avx512::PairTerms<uint8_t>>(),
      avx512::Vectors<avx512::PairTerms<int16_t>>()},
-    {12, nullptr, &avx512::MultiplyWindows<double, 12, 2>},  // oneDNN's of f32 are up to twice as fast
+    // oneDNN's of f32 are up to twice as fast.
+    {12, nullptr, &avx512::MultiplyWindows<double, 12, 2>, nullptr, &avx512::MultiplyPanels<double, 12, 2>},
 };
 }  // namespace ferrule
 #endif

@@ -76,12 +76,29 @@ struct WindowSums {
   bool accumulate;
 };
 
+// For their gradients (conv_windows_gradient.cc): to[i][..] (+)= the sum over pieces of `length` elements i of the rows
+// of a panel that begin at left + offsets[piece], each times a row of `right`, whose rows are as many as all pieces
+// have.
+template <class T>
+struct PanelSums {
+  const T* left;
+  int64_t pieces;
+  const int64_t* offsets;
+  int64_t length;
+  const T* right;
+  T* to;
+  int64_t to_row;
+  bool accumulate;
+};
+
 // Tiles of `rows` windows and as many results as the panels of a MicroKernels have columns; null where a library's are
 // better.
 struct WindowKernels {
   int rows;
   void (*f32)(const WindowSums<float>&);
   void (*f64)(const WindowSums<double>&);
+  void (*f32_panels)(const PanelSums<float>&);
+  void (*f64_panels)(const PanelSums<double>&);
 };
 
 // Products of integers of up to 16 bits: an element of a panel is a pair of them, adjacent along k, and a step of a
