@@ -20,12 +20,6 @@ namespace ferrule {
 namespace {
 
 template <class T>
-const MicroKernels<T>& Kernels() {
-  if constexpr (std::is_same_v<T, float>) return ChosenKernels().f32;
-  if constexpr (std::is_same_v<T, double>) return ChosenKernels().f64;
-}
-
-template <class T>
 void Multiply(const WindowSums<T>& sums) {
   if constexpr (std::is_same_v<T, float>) ChosenKernels().windows.f32(sums);
   if constexpr (std::is_same_v<T, double>) ChosenKernels().windows.f64(sums);
@@ -49,9 +43,10 @@ class Windows : public Prepared {
       outer_positions_ *= s_.windows[d].output;
     }
     images_ = s_.output_batch * outer_positions_;
-    width_ = Reach(x_, x_.output) * features_;
+    columns_ = DivideUp(x_.output, DivideUp(x_.output, kMostPositions));
+    width_ = Reach(x_, columns_) * features_;
     depth_ = outer_taps_ * y_.kernel * x_.kernel * features_;
-    panels_ = DivideUp(outputs_, Kernels<T>().columns);
+    panels_ = DivideUp(outputs_, FloatKernels<T>().columns);
     if (s_.kernel_source.kind == OperandSource::kComputed || !PackedForms::Enabled()) return;
     key_ = "windows " + std::string(ChosenKernels().isa);
     for (int64_t part : {features_, outputs_, s_.groups(), s_.kernel_input_stride, s_.kernel_output_stride,
@@ -64,7 +59,7 @@ class Windows : public Prepared {
   }
 
   Status Run(void* const* operands, void* const* results, ExecContext& context) const override {
-    const int64_t bytes = Bytes(s_.groups() * panels_ * depth_ * Kernels<T>().columns);
+    const int64_t bytes = Bytes(s_.groups() * panels_ * depth_ * FloatKernels<T>().columns);
     PackedForms* forms = key_.empty() || !context.forms ? nullptr : context.forms(context.forms_self, s_.kernel_source);
     Ref<Storage> kept = forms ? forms->Find(key_) : nullptr;
     const bool found = static_cast<bool>(kept);
@@ -90,7 +85,7 @@ class Windows : public Prepared {
     return (positions - 1) * w.stride + (w.kernel - 1) * w.kernel_dilation + 1;
   }
 
-  // What a task computes: all rows of some images, or some rows of one.
+  // What a task computes: all rows of some images, some rows of one, or `columns_` positions of a long one.
   struct Unit {
     int64_t images, rows;  // of the result
   };
@@ -104,21 +99,24 @@ class Windows : public Prepared {
   // read, threads that wait for the last one.
   Unit ChooseUnit(int64_t threads) const {
     Unit best = {1, 1};
+    if (columns_ < x_.output) return best;
     double least = 0;
     auto consider = [&](Unit unit) {
       const int64_t read = Reach(y_, unit.rows) * unit.images, positions = unit.images * unit.rows * x_.output;
       const bool first = least == 0;
-      if (!first && (Bytes(outer_taps_ * read * width_) > kBlockBytes || positions > kMostPositions)) return;
+      if (!first && (Bytes(outer_taps_ * read * width_) > kBlockBytes || positions > kMostPositions)) return false;
       const int64_t tiles = DivideUp(positions, ChosenKernels().windows.rows) * ChosenKernels().windows.rows;
       const int64_t units = DivideUp(images_, unit.images) * DivideUp(y_.output, unit.rows) * s_.groups();
       const double copied = static_cast<double>(outer_taps_ * read * width_) * kCopied;
-      const double work = static_cast<double>(tiles * depth_ * panels_ * Kernels<T>().columns) + copied +
-                          static_cast<double>(depth_ * panels_ * Kernels<T>().columns) * kFetched;
+      const double work = static_cast<double>(tiles * depth_ * panels_ * FloatKernels<T>().columns) + copied +
+                          static_cast<double>(depth_ * panels_ * FloatKernels<T>().columns) * kFetched;
       const double time = work * static_cast<double>(DivideUp(units, threads));
       if (first || time < least) best = unit, least = time;
+      return true;
     };
-    for (int64_t rows = 1; rows <= y_.output; ++rows) consider({1, rows});
-    for (int64_t images = 2; images <= images_; ++images) consider({images, y_.output});
+    int64_t rows = 1, images = 2;
+    while (rows <= y_.output && consider({1, rows})) ++rows;
+    while (images <= images_ && rows > y_.output && consider({images, y_.output})) ++images;
     return best;
   }
   // In multiply-adds: to copy an element, and to fetch one of a panel.
@@ -149,7 +147,7 @@ class Windows : public Prepared {
 
   // panels[group][panel][depth][column]; a window's elements in the order of the image's memory.
   void Pack(const T* kernel, T* panels, ThreadPool* pool) const {
-    const auto& kernels = Kernels<T>();
+    const auto& kernels = FloatKernels<T>();
     const int64_t taps = depth_ / features_, columns = kernels.columns, each = features_ * columns;
     pool->For(s_.groups() * panels_ * taps, std::max<int64_t>(1, 16384 / each), [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
@@ -169,7 +167,8 @@ class Windows : public Prepared {
   void Multiply(const T* input, const T* panels, T* output, ThreadPool* pool) const {
     const Unit unit = ChooseUnit(pool->threads());
     const int64_t pitch = Reach(y_, unit.rows), image = outer_taps_ * pitch * width_;
-    const int64_t blocks = DivideUp(y_.output, unit.rows), units = DivideUp(images_, unit.images) * blocks;
+    const int64_t blocks = DivideUp(y_.output, unit.rows), across = DivideUp(x_.output, columns_);
+    const int64_t units = DivideUp(images_, unit.images) * blocks * across;
     const std::vector<Chunk> chunks = Chunks(pitch);
     // Where there are few, several tasks share the columns of one.
     const int64_t parts = std::min(panels_, DivideUp(2 * pool->threads(), units * s_.groups()));
@@ -178,32 +177,34 @@ class Windows : public Prepared {
       int64_t copied = -1;
       for (int64_t i = begin; i < end; ++i) {
         const int64_t part = i % parts, number = i / parts, group = number % s_.groups();
-        const int64_t first_image = number / s_.groups() / blocks * unit.images;
-        const int64_t first_row = number / s_.groups() % blocks * unit.rows;
+        const int64_t place = number / s_.groups(), first_column = place % across * columns_;
+        const int64_t first_row = place / across % blocks * unit.rows,
+                      first_image = place / across / blocks * unit.images;
         const int64_t images = std::min(unit.images, images_ - first_image);
-        const int64_t rows = std::min(unit.rows, y_.output - first_row), positions = images * rows * x_.output;
+        const int64_t rows = std::min(unit.rows, y_.output - first_row);
+        const int64_t columns = std::min(columns_, x_.output - first_column), positions = images * rows * columns;
         const int64_t most = RoundUp(positions, kMostRows);
         T* copy = rows_scratch.Get<T>(unit.images * image);
         const T** windows = windows_scratch.Get<const T*>(most);
         if (copied != number) {
-          for (int64_t n = 0; n < images; ++n) {
-            Copy(input, first_image + n, group, first_row, Reach(y_, rows), pitch, copy + n * image);
-          }
           const T** next = windows;
           for (int64_t n = 0; n < images; ++n) {
+            const Corner corner = {first_image + n, group, first_row, first_column};
+            Copy(input, corner, Reach(y_, rows), pitch, copy + n * image);
             for (int64_t r = 0; r < rows; ++r) {
               const T* row = copy + n * image + r * y_.stride * width_;
-              for (int64_t x = 0; x < x_.output; ++x) *next++ = row + x * x_.stride * features_;
+              for (int64_t x = 0; x < columns; ++x) *next++ = row + x * x_.stride * features_;
             }
           }
           std::fill(next, windows + most, windows[positions - 1]);
           copied = number;
         }
-        T* to = output + (first_image * y_.output + first_row) * x_.output * s_.output_features + group * outputs_;
+        T* to = output + ((first_image * y_.output + first_row) * x_.output + first_column) * s_.output_features +
+                group * outputs_;
         for (int64_t p = panels_ * part / parts; p < panels_ * (part + 1) / parts; ++p) {
-          Columns(chunks, windows, positions, panels + (group * panels_ + p) * depth_ * Kernels<T>().columns,
-                  std::min<int64_t>(Kernels<T>().columns, outputs_ - p * Kernels<T>().columns),
-                  to + p * Kernels<T>().columns);
+          Columns(chunks, windows, positions, panels + (group * panels_ + p) * depth_ * FloatKernels<T>().columns,
+                  std::min<int64_t>(FloatKernels<T>().columns, outputs_ - p * FloatKernels<T>().columns),
+                  to + p * FloatKernels<T>().columns);
         }
       }
     });
@@ -212,7 +213,7 @@ class Windows : public Prepared {
   // The results of a panel at some positions.
   void Columns(const std::vector<Chunk>& chunks, const T* const* windows, int64_t positions, const T* panel,
                int64_t columns, T* to) const {
-    const auto& kernels = Kernels<T>();
+    const auto& kernels = FloatKernels<T>();
     const int64_t tile_rows = ChosenKernels().windows.rows;
     alignas(64) std::array<T, kMostRows * kMostColumns> spare;
     for (const Chunk& chunk : chunks) {
@@ -236,15 +237,21 @@ class Windows : public Prepared {
     }
   }
 
+  // Where results begin.
+  struct Corner {
+    int64_t image, group, row, column;
+  };
+
   // The rows of an image that some rows of its result read, of one group's features, for each tap of the outer
   // dimensions; zeros around them.
-  void Copy(const T* input, int64_t image, int64_t group, int64_t first_row, int64_t rows, int64_t pitch, T* to) const {
-    const int64_t begin = std::clamp<int64_t>(x_.pad_low, 0, width_ / features_);
-    const int64_t end = std::clamp<int64_t>(x_.input + x_.pad_low, begin, width_ / features_);
+  void Copy(const T* input, const Corner& corner, int64_t rows, int64_t pitch, T* to) const {
+    const int64_t pad = x_.pad_low - corner.column * x_.stride, pixels = width_ / features_;
+    const int64_t begin = std::clamp<int64_t>(pad, 0, pixels);
+    const int64_t end = std::clamp<int64_t>(x_.input + pad, begin, pixels);
     for (int64_t outer = 0; outer < outer_taps_; ++outer, to += pitch * width_) {
-      int64_t from = group * s_.input_group_stride() + image / outer_positions_ * s_.input_batch_stride;
+      int64_t from = corner.group * s_.input_group_stride() + corner.image / outer_positions_ * s_.input_batch_stride;
       bool inside = true;
-      int64_t tap = outer, position = image % outer_positions_;
+      int64_t tap = outer, position = corner.image % outer_positions_;
       for (size_t d = outer_.size(); d-- > 0;) {
         const ConvWindow& w = outer_[d];
         const int64_t z = position % w.output * w.stride + tap % w.kernel * w.kernel_dilation - w.pad_low;
@@ -253,14 +260,14 @@ class Windows : public Prepared {
         position /= w.output, tap /= w.kernel;
       }
       for (int64_t r = 0; r < rows; ++r) {
-        const int64_t y = first_row * y_.stride + r - y_.pad_low;
+        const int64_t y = corner.row * y_.stride + r - y_.pad_low;
         T* row = to + r * width_;
         if (!inside || y < 0 || y >= y_.input || begin == end) {
           std::fill_n(row, width_, T(0));
           continue;
         }
         std::fill(row, row + begin * features_, T(0));
-        CopyPixels(input + from + y * y_.input_stride + (begin - x_.pad_low) * x_.input_stride, end - begin,
+        CopyPixels(input + from + y * y_.input_stride + (begin - pad) * x_.input_stride, end - begin,
                    row + begin * features_);
         std::fill(row + end * features_, row + width_, T(0));
       }
@@ -289,7 +296,8 @@ class Windows : public Prepared {
   std::vector<ConvWindow> outer_;
   std::string key_;  // of the packed kernel; empty when none is kept
   int64_t outer_taps_ = 1, outer_positions_ = 1;
-  int64_t images_, width_, depth_, panels_;  // the width counts elements of a padded row
+  int64_t images_, columns_, width_, depth_,
+      panels_;  // the width: elements of a padded row, or of a part of a long one
 };
 
 // Whether results lie one after the other, those of one position side by side.

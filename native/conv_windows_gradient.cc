@@ -19,12 +19,6 @@ namespace ferrule {
 namespace {
 
 template <class T>
-const MicroKernels<T>& Kernels() {
-  if constexpr (std::is_same_v<T, float>) return ChosenKernels().f32;
-  if constexpr (std::is_same_v<T, double>) return ChosenKernels().f64;
-}
-
-template <class T>
 void Multiply(const PanelSums<T>& sums) {
   if constexpr (std::is_same_v<T, float>) ChosenKernels().windows.f32_panels(sums);
   if constexpr (std::is_same_v<T, double>) ChosenKernels().windows.f64_panels(sums);
@@ -53,7 +47,7 @@ class KernelGradient : public Prepared {
         outputs_(s_.output_features),
         taps_(y_.taps * x_.taps),
         tiles_(DivideUp(inputs_, kRows)),
-        panels_(DivideUp(outputs_, Kernels<T>().columns)),
+        panels_(DivideUp(outputs_, FloatKernels<T>().columns)),
         length_(x_.output + (x_.taps - 1) * x_.dilation / x_.stride),
         pitch_(x_.stride * length_ * kRows),
         rows_(std::clamp<int64_t>(kPositions / x_.output, 1, images_ * y_.output)),
@@ -108,7 +102,7 @@ class KernelGradient : public Prepared {
   void Sum(const T* images, const T* gradients, int64_t first_band, int64_t last_band, int64_t first_tile,
            int64_t last_tile, const Home& home) const {
     static thread_local AlignedScratch left_scratch, right_scratch;
-    const auto& kernels = Kernels<T>();
+    const auto& kernels = FloatKernels<T>();
     const int64_t columns = kernels.columns;
     alignas(64) std::array<T, kRows * kMostColumns> spare;
     for (int64_t band = first_band; band < last_band; ++band) {
@@ -198,7 +192,7 @@ class KernelGradient : public Prepared {
 
   // right[panel][position][feature]
   void PackGradients(const T* gradients, int64_t first, int64_t count, T* right) const {
-    const int64_t columns = Kernels<T>().columns, size = count * x_.output * columns, last = outputs_ % columns;
+    const int64_t columns = FloatKernels<T>().columns, size = count * x_.output * columns, last = outputs_ % columns;
     for (int64_t r = 0; r < count; ++r) {
       const T* line =
           gradients + (first + r) / y_.output * s_.kernel_input_stride + (first + r) % y_.output * y_.output_stride;
@@ -248,14 +242,17 @@ std::unique_ptr<Prepared> Make(const ConvShape& s) {
 }  // namespace
 
 bool WindowsGradientSuits(const ConvShape& s) {
-  // Tiles are mostly full. With one tap oneDNN's product is as good, which there is none of in f64.
+  // Tiles are mostly full, and rows not longer than what goes into panels at once. With one tap oneDNN's product is as
+  // good, which there is none of in f64.
   const int64_t columns = s.input_type == Element::kF64 ? ChosenKernels().f64.columns : ChosenKernels().f32.columns;
   const int64_t rows = std::max(ChosenKernels().windows.rows, 1), inputs = s.input_batch, outputs = s.output_features;
+  constexpr int64_t kLongest = 1024;
   double taps = 1, positions = 1;
   for (const ConvWindow& w : s.windows) {
     taps *= static_cast<double>(w.output), positions *= static_cast<double>(w.kernel);
   }
-  return positions > taps && (taps > 1 || s.input_type == Element::kF64) && 4 * inputs >= 3 * RoundUp(inputs, rows) &&
+  return !s.windows.empty() && s.windows.back().kernel <= kLongest && positions > taps &&
+         (taps > 1 || s.input_type == Element::kF64) && 4 * inputs >= 3 * RoundUp(inputs, rows) &&
          4 * outputs >= 3 * RoundUp(outputs, columns);
 }
 

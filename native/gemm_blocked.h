@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "element.h"
 #include "gemm_tables.h"
@@ -28,6 +29,12 @@ Result<Accumulator> AccumulatorFor(Element a, Element b, Element d);
 
 // The innermost loops for this CPU (FERRULE_ISA=baseline or avx2 narrows the choice, for tests and comparisons).
 const GemmKernels& ChosenKernels();
+
+template <class T>
+const MicroKernels<T>& FloatKernels() {
+  if constexpr (std::is_same_v<T, float>) return ChosenKernels().f32;
+  if constexpr (std::is_same_v<T, double>) return ChosenKernels().f64;
+}
 
 // Whether a product has few rows and a large right side of bf16. It is bounded by memory, and the own loops read that
 // side once, where it lies (gemm_vectors.h).

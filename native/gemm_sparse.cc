@@ -60,12 +60,6 @@ bool LooksSparse(const Side<T>& s, int64_t rare) {
   return true;
 }
 
-template <class T>
-const MicroKernels<T>& Kernels() {
-  if constexpr (std::is_same_v<T, float>) return ChosenKernels().f32;
-  if constexpr (std::is_same_v<T, double>) return ChosenKernels().f64;
-}
-
 // What is not zero in some rows: row r's terms are `value` times what has the number `at`, from starts[r] to the next.
 template <class T>
 struct Terms {
@@ -119,7 +113,7 @@ struct Terms {
   }
 
   int64_t Found(const T* x, int64_t n, int64_t step) {
-    if (step == 1) return Kernels<T>().find(n, x, found_.data());
+    if (step == 1) return FloatKernels<T>().find(n, x, found_.data());
     int64_t count = 0;
     for (int64_t i = 0; i < n; ++i) {
       if (x[i * step] != 0) found_[static_cast<size_t>(count++)] = static_cast<int32_t>(i);
@@ -145,7 +139,7 @@ bool AllFinite(const T* x, int64_t rows, int64_t columns, int64_t row, ThreadPoo
   Spread(pool, rows * pieces, std::max<int64_t>(1, 4 * kPiece / columns), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end && finite.load(std::memory_order_relaxed); ++i) {
       const int64_t from = i % pieces * kPiece;
-      if (!Kernels<T>().finite(std::min(kPiece, columns - from), x + i / pieces * row + from)) {
+      if (!FloatKernels<T>().finite(std::min(kPiece, columns - from), x + i / pieces * row + from)) {
         finite.store(false, std::memory_order_relaxed);
       }
     }
@@ -297,8 +291,8 @@ class SparseGemm : public Prepared {
             for (next = r; next < count && to < seen + at_once; ++next) to = std::max(to, terms.End(next));
             if (!look(to)) return;
           }
-          Kernels<T>().combine(next - r, terms.starts.data() + r, terms.at.data(), terms.value.data(), b, s_.b_row,
-                               width, d + i * s_.d_batch + (first + r) * s_.d_row + from, s_.d_row);
+          FloatKernels<T>().combine(next - r, terms.starts.data() + r, terms.at.data(), terms.value.data(), b, s_.b_row,
+                                    width, d + i * s_.d_batch + (first + r) * s_.d_row + from, s_.d_row);
         }
         if (after) (*after)(i* s_.m + first, count, from, width);
       }
@@ -338,7 +332,7 @@ class SparseGemm : public Prepared {
   }
 
   bool Left(const Sides& left, const Sides& right, T* d, ThreadPool* pool, const Epilogue* after) const {
-    const auto& kernels = Kernels<T>();
+    const auto& kernels = FloatKernels<T>();
     // Sums of rows of B, where they lie. What several matrices share is listed once.
     const bool in_place = s_.b_col == 1, once = !in_place || (left.count == 1 && s_.batch > 1);
     const std::vector<Terms<T>> all = once ? All(left) : std::vector<Terms<T>>();
@@ -377,7 +371,7 @@ class SparseGemm : public Prepared {
   bool Right(const Sides& right, const Sides& left, T* d, ThreadPool* pool, const Epilogue* after) const {
     const std::vector<Terms<T>> all = All(right);
     if (all.empty()) return false;
-    const auto& kernels = Kernels<T>();
+    const auto& kernels = FloatKernels<T>();
     constexpr int64_t kColumns = 256;
     const int64_t width = kernels.columns;
     Pieces(DivideUp(s_.m, width), width * (2 * s_.n + s_.k), pool, [&](int64_t batch, int64_t piece) {
