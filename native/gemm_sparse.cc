@@ -20,10 +20,10 @@ using gemm::Spread;
 // a dense product's tiles.
 constexpr int64_t kRare = 8;
 // Of sides larger than this, rows that are added up are taken in blocks of columns: what is added one after the other
-// should stay in a cache. Where kBlockColumns of all rows are more than the most, whole rows are taken, which come from
-// further away.
-constexpr int64_t kFarBytes = 2 << 20, kRareFar = 32;
-constexpr int64_t kBlockBytes = 1 << 18, kMostBlockBytes = 1 << 19, kBlockColumns = 64;
+// should stay in a cache. Where that makes narrow blocks, or kBlockColumns of all rows are more than the most, whole
+// rows are taken, which come from further away.
+constexpr int64_t kFarBytes = 2 << 20, kRareFar = 32, kRareNarrow = 16;
+constexpr int64_t kBlockBytes = 1 << 18, kMostBlockBytes = 1 << 19, kBlockColumns = 64, kNarrow = 512;
 constexpr int64_t kAtOnceBytes = 1 << 15;  // of a block's rows that are looked through before some are added up
 constexpr int64_t kLeast = 32;             // of each size
 constexpr double kWorth = 1 << 18;         // multiply-adds
@@ -260,12 +260,18 @@ class SparseGemm : public Prepared {
     const std::vector<Terms<T>> all = InParts(left, rows, parts, pool);
     if (all.empty()) return false;
     const int64_t threads = pool ? pool->threads() : 1, wanted = 2 * threads;
-    int64_t columns = BlockColumns(Apart(all, parts));
+    int64_t columns = BlockColumns(Apart(all, parts)), split = 1;
+    // Sums of rows that lie anywhere read short pieces of them in narrow blocks, and whole ones from far away.
+    const bool narrow = columns < std::min(s_.n, kNarrow);
+    const bool whole = narrow && IsRare(all, left.count, kRareFar);
+    if (narrow && !whole && !IsRare(all, left.count, kRareNarrow)) return false;
+    if (whole) columns = s_.n;
     auto pieces = [&] { return s_.batch * DivideUp(s_.n, columns); };
-    while (pieces() < wanted && columns >= 2 * kBlockColumns) columns = RoundUp(columns / 2, kBlockColumns);
-    const bool ahead = after != nullptr || (threads > 1 && pieces() < wanted);
+    while (!whole && pieces() < wanted && columns >= 2 * kBlockColumns) columns = RoundUp(columns / 2, kBlockColumns);
+    const bool ahead = whole || after != nullptr || (threads > 1 && pieces() < wanted);
     if (ahead && !Finite(right, pool)) return false;
-    const int64_t split = ahead ? std::min(parts, wanted) : 1, blocks = DivideUp(s_.n, columns);
+    if (ahead) split = whole ? parts : std::min(parts, wanted);
+    const int64_t blocks = DivideUp(s_.n, columns);
     std::atomic<bool> finite = true;
     Pieces(blocks * split, columns * (2 * s_.m / split + (ahead ? 0 : s_.k)), pool, [&](int64_t i, int64_t piece) {
       const int64_t from = piece / split * columns, width = std::min(columns, s_.n - from);
@@ -316,6 +322,12 @@ class SparseGemm : public Prepared {
     return apart;
   }
 
+  bool IsRare(const std::vector<Terms<T>>& all, int64_t sides, int64_t rare) const {
+    int64_t terms = 0;
+    for (const Terms<T>& part : all) terms += static_cast<int64_t>(part.at.size());
+    return terms <= sides * s_.m * s_.k / rare;
+  }
+
   // The terms of whole sides, so many rows in each element; none where they are too many after all.
   std::vector<Terms<T>> InParts(const Sides& left, int64_t rows, int64_t parts, ThreadPool* pool) const {
     std::vector<Terms<T>> all(static_cast<size_t>(left.count * parts));
@@ -325,9 +337,7 @@ class SparseGemm : public Prepared {
         all[static_cast<size_t>(i)].List(left[i / parts], r, std::min(s_.m, r + rows));
       }
     });
-    int64_t terms = 0;
-    for (const Terms<T>& part : all) terms += static_cast<int64_t>(part.at.size());
-    if (terms > left.count * s_.m * s_.k / kRare) return {};
+    if (!IsRare(all, left.count, kRare)) return {};
     return all;
   }
 
