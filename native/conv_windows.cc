@@ -6,7 +6,6 @@
 #include <array>
 #include <cstring>
 #include <string>
-#include <type_traits>
 #include <vector>
 
 #include "aligned_scratch.h"
@@ -18,12 +17,6 @@
 
 namespace ferrule {
 namespace {
-
-template <class T>
-void Multiply(const WindowSums<T>& sums) {
-  if constexpr (std::is_same_v<T, float>) ChosenKernels().windows.f32(sums);
-  if constexpr (std::is_same_v<T, double>) ChosenKernels().windows.f64(sums);
-}
 
 // One output position in a dimension that there is none of.
 constexpr ConvWindow kNoDimension = {1, 1, 1, 1, 0, 0, 1, 1, false, 0, 0, 0};
@@ -61,13 +54,11 @@ class Windows : public Prepared {
   Status Run(void* const* operands, void* const* results, ExecContext& context) const override {
     const int64_t bytes = Bytes(s_.groups() * panels_ * depth_ * FloatKernels<T>().columns);
     PackedForms* forms = key_.empty() || !context.forms ? nullptr : context.forms(context.forms_self, s_.kernel_source);
-    Ref<Storage> kept = forms ? forms->Find(key_) : nullptr;
-    const bool found = static_cast<bool>(kept);
-    if (forms && !found) kept = forms->Allocate(key_, bytes);
+    auto pack = [&](void* to) { Pack(static_cast<const T*>(operands[1]), static_cast<T*>(to), context.pool); };
+    const Ref<Storage> kept = forms ? forms->Get(key_, bytes, pack) : nullptr;
     void* panels = kept ? kept->data() : context.allocate(context.allocate_self, bytes);
     if (!panels) return OutOfMemory("no memory for a convolution's kernel, " + std::to_string(bytes) + " bytes");
-    if (!found) Pack(static_cast<const T*>(operands[1]), static_cast<T*>(panels), context.pool);
-    if (kept && !found) forms->Keep(key_, kept);
+    if (!kept) pack(panels);
     Multiply(static_cast<const T*>(operands[0]), static_cast<const T*>(panels), static_cast<T*>(results[0]),
              context.pool);
     return Status();
@@ -105,7 +96,7 @@ class Windows : public Prepared {
       const int64_t read = Reach(y_, unit.rows) * unit.images, positions = unit.images * unit.rows * x_.output;
       const bool first = least == 0;
       if (!first && (Bytes(outer_taps_ * read * width_) > kBlockBytes || positions > kMostPositions)) return false;
-      const int64_t tiles = DivideUp(positions, ChosenKernels().windows.rows) * ChosenKernels().windows.rows;
+      const int64_t tiles = DivideUp(positions, FloatKernels<T>().rows) * FloatKernels<T>().rows;
       const int64_t units = DivideUp(images_, unit.images) * DivideUp(y_.output, unit.rows) * s_.groups();
       const double copied = static_cast<double>(outer_taps_ * read * width_) * kCopied;
       const double work = static_cast<double>(tiles * depth_ * panels_ * FloatKernels<T>().columns) + copied +
@@ -214,7 +205,7 @@ class Windows : public Prepared {
   void Columns(const std::vector<Chunk>& chunks, const T* const* windows, int64_t positions, const T* panel,
                int64_t columns, T* to) const {
     const auto& kernels = FloatKernels<T>();
-    const int64_t tile_rows = ChosenKernels().windows.rows;
+    const int64_t tile_rows = kernels.rows;
     alignas(64) std::array<T, kMostRows * kMostColumns> spare;
     for (const Chunk& chunk : chunks) {
       WindowSums<T> sums = {};
@@ -229,7 +220,7 @@ class Windows : public Prepared {
         sums.windows = windows + p;
         sums.to = whole ? home : spare.data(), sums.to_row = whole ? s_.output_features : kernels.columns;
         sums.accumulate = whole && accumulate;
-        ferrule::Multiply(sums);
+        kernels.windows(sums);
         if (!whole) {
           kernels.put_tile(spare.data(), kernels.columns, rows, columns, accumulate, home, s_.output_features);
         }
@@ -335,9 +326,8 @@ std::unique_ptr<Prepared> WindowsConv(const ConvShape& s) {
   for (const ConvWindow& w : s.windows) {
     if (w.input_dilation != 1) return nullptr;
   }
-  const WindowKernels& kernels = ChosenKernels().windows;
-  if (s.input_type == Element::kF32 && kernels.f32) return std::make_unique<Windows<float>>(s);
-  if (s.input_type == Element::kF64 && kernels.f64) return std::make_unique<Windows<double>>(s);
+  if (s.input_type == Element::kF32 && ChosenKernels().f32.windows) return std::make_unique<Windows<float>>(s);
+  if (s.input_type == Element::kF64 && ChosenKernels().f64.windows) return std::make_unique<Windows<double>>(s);
   return nullptr;
 }
 

@@ -6,7 +6,6 @@
 #include <array>
 #include <cstring>
 #include <string>
-#include <type_traits>
 #include <vector>
 
 #include "aligned_scratch.h"
@@ -17,12 +16,6 @@
 
 namespace ferrule {
 namespace {
-
-template <class T>
-void Multiply(const PanelSums<T>& sums) {
-  if constexpr (std::is_same_v<T, float>) ChosenKernels().windows.f32_panels(sums);
-  if constexpr (std::is_same_v<T, double>) ChosenKernels().windows.f64_panels(sums);
-}
 
 // The forward convolution in one dimension.
 struct Dimension {
@@ -128,7 +121,7 @@ class KernelGradient : public Prepared {
             T* to = home.to + y * home.y + x * home.x + t * kRows * home.input + p * columns;
             sums.to = whole ? to : spare.data(), sums.to_row = whole ? home.input : columns;
             sums.accumulate = whole && accumulate;
-            Multiply(sums);
+            kernels.panels(sums);
             if (!whole) kernels.put_tile(spare.data(), columns, height, width, accumulate, to, home.input);
           }
         }
@@ -234,8 +227,8 @@ class KernelGradient : public Prepared {
 
 template <class T>
 std::unique_ptr<Prepared> Make(const ConvShape& s) {
-  if (ChosenKernels().windows.rows == 6) return std::make_unique<KernelGradient<T, 6>>(s);
-  if (ChosenKernels().windows.rows == 12) return std::make_unique<KernelGradient<T, 12>>(s);
+  if (FloatKernels<T>().rows == 6) return std::make_unique<KernelGradient<T, 6>>(s);
+  if (FloatKernels<T>().rows == 12) return std::make_unique<KernelGradient<T, 12>>(s);
   return nullptr;
 }
 
@@ -244,16 +237,17 @@ std::unique_ptr<Prepared> Make(const ConvShape& s) {
 bool WindowsGradientSuits(const ConvShape& s) {
   // Tiles are mostly full, and rows not longer than what goes into panels at once. With one tap oneDNN's product is as
   // good, which there is none of in f64.
-  const int64_t columns = s.input_type == Element::kF64 ? ChosenKernels().f64.columns : ChosenKernels().f32.columns;
-  const int64_t rows = std::max(ChosenKernels().windows.rows, 1), inputs = s.input_batch, outputs = s.output_features;
+  const bool wide = s.input_type == Element::kF64;
+  const int64_t columns = wide ? ChosenKernels().f64.columns : ChosenKernels().f32.columns;
+  const int64_t rows = wide ? ChosenKernels().f64.rows : ChosenKernels().f32.rows, inputs = s.input_batch,
+                outputs = s.output_features;
   constexpr int64_t kLongest = 1024;
   double taps = 1, positions = 1;
   for (const ConvWindow& w : s.windows) {
     taps *= static_cast<double>(w.output), positions *= static_cast<double>(w.kernel);
   }
-  return !s.windows.empty() && s.windows.back().kernel <= kLongest && positions > taps &&
-         (taps > 1 || s.input_type == Element::kF64) && 4 * inputs >= 3 * RoundUp(inputs, rows) &&
-         4 * outputs >= 3 * RoundUp(outputs, columns);
+  return !s.windows.empty() && s.windows.back().kernel <= kLongest && positions > taps && (taps > 1 || wide) &&
+         4 * inputs >= 3 * RoundUp(inputs, rows) && 4 * outputs >= 3 * RoundUp(outputs, columns);
 }
 
 std::unique_ptr<Prepared> WindowsGradientConv(const ConvShape& s) {
@@ -265,9 +259,8 @@ std::unique_ptr<Prepared> WindowsGradientConv(const ConvShape& s) {
   for (const ConvWindow& w : s.windows) {
     if (w.input_dilation != 1 || w.reversed) return nullptr;
   }
-  const WindowKernels& kernels = ChosenKernels().windows;
-  if (s.input_type == Element::kF32 && kernels.f32_panels) return Make<float>(s);
-  if (s.input_type == Element::kF64 && kernels.f64_panels) return Make<double>(s);
+  if (s.input_type == Element::kF32 && ChosenKernels().f32.panels) return Make<float>(s);
+  if (s.input_type == Element::kF64 && ChosenKernels().f64.panels) return Make<double>(s);
   return nullptr;
 }
 

@@ -68,11 +68,7 @@ class Gemm : public Prepared {
   Ref<Storage> Packed(const void* b, ExecContext& context) const {
     PackedForms* forms = context.forms ? context.forms(context.forms_self, source_) : nullptr;
     if (!forms) return nullptr;
-    Ref<Storage> kept = forms->Find(key_);
-    if (kept || !(kept = forms->Allocate(key_, PackedBytes(shape_)))) return kept;
-    PackRight(shape_, b, kept->data(), context.pool);
-    forms->Keep(key_, kept);
-    return kept;
+    return forms->Get(key_, PackedBytes(shape_), [&](void* to) { PackRight(shape_, b, to, context.pool); });
   }
 
   OperandSource source_;

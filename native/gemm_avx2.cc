@@ -12,8 +12,8 @@
 namespace ferrule {
 constinit const GemmKernels kAvx2Gemm = {
     "avx2",
-    avx2::Real<float, 6, 2>(),
-    avx2::Real<double, 6, 2>(),
+    avx2::RealAndWindows<float, 6, 2>(),
+    avx2::RealAndWindows<double, 6, 2>(),
     avx2::Real<uint32_t, 6, 2>(),
     avx2::Real<uint64_t, 4, 2>(),
     avx2::Complex<float, 3, 2>(),
@@ -25,7 +25,6 @@ constinit const GemmKernels kAvx2Gemm = {
     avx2::Vectors<avx2::IntegerTerms<uint8_t>>(),
     {avx2::Vectors<avx2::PairTerms<int8_t>>(), avx2::Vectors<avx2::PairTerms<uint8_t>>(),
      avx2::Vectors<avx2::PairTerms<int16_t>>()},
-    avx2::Windows<6, 2>(),
 };
 }  // namespace ferrule
 #endif

@@ -27,6 +27,5 @@ constinit const GemmKernels kBaselineGemm = {
     baseline::Vectors<baseline::IntegerTerms<uint8_t>>(),
     {baseline::Vectors<baseline::PairTerms<int8_t>>(), baseline::Vectors<baseline::PairTerms<uint8_t>>(),
      baseline::Vectors<baseline::PairTerms<int16_t>>()},
-    {},
 };
 }  // namespace ferrule

@@ -95,6 +95,32 @@ inline void PutLanes(const T* from, int64_t lanes, bool accumulate, T* d) {
 }
 #endif
 
+// The rows of a tile of C lie apart and would be waited for one by one at the end, also where they are only written.
+template <class T, int MR, int NV>
+__attribute__((always_inline)) inline void FetchTile(const T* c, int64_t c_row) {
+  constexpr int kLanes = kBytes / sizeof(T);
+#pragma GCC unroll 32
+  for (int i = 0; i < MR; ++i) {
+#pragma GCC unroll 4
+    for (int j = 0; j < NV; ++j) __builtin_prefetch(c + i * c_row + j * kLanes, 1);
+  }
+}
+
+template <class T, int MR, int NV>
+__attribute__((always_inline)) inline void PutSums(const typename VectorOf<T>::type (&sum)[MR][NV], T* c, int64_t c_row,
+                                                   bool accumulate) {
+  using U = typename VectorOf<T>::unaligned;
+  constexpr int kLanes = kBytes / sizeof(T);
+#pragma GCC unroll 32
+  for (int i = 0; i < MR; ++i) {
+#pragma GCC unroll 4
+    for (int j = 0; j < NV; ++j) {
+      U* to = reinterpret_cast<U*>(c + i * c_row + j * kLanes);
+      *to = accumulate ? *to + sum[i][j] : sum[i][j];
+    }
+  }
+}
+
 // C[MR][NR] (+)= A[MR][k] * B[k][NR]. B's rows are `b_k` apart: a packed panel, or the matrix itself. A is a packed
 // panel (a_row 1, a_k MR, known when compiled) or has any strides. What hardware would look for too late is fetched
 // meanwhile: with kNextColumns the columns of B that come next; with a positive kFetch so many vectors `a_row` elements
@@ -120,12 +146,7 @@ void Multiply(int64_t k, const T* a, int64_t a_row, int64_t a_k, const T* b, int
   // see how they hang together: it would keep an offset for each row, more than there are registers.
   constexpr int kShare = kPackedA ? MR : 3, kPointers = (MR + kShare - 1) / kShare;
   const T* rows[kPointers];
-  // The rows of C lie apart and would be waited for one by one at the end, also where they are only written.
-#pragma GCC unroll 32
-  for (int i = 0; i < MR; ++i) {
-#pragma GCC unroll 4
-    for (int j = 0; j < NV; ++j) __builtin_prefetch(c + i * c_row + j * kLanes, 1);
-  }
+  FetchTile<T, MR, NV>(c, c_row);
   // Adds a step, whose elements of A are where `left_at` says.
   auto add = [&](auto left_at) __attribute__((always_inline)) {
     V right[NV];
@@ -187,14 +208,7 @@ void Multiply(int64_t k, const T* a, int64_t a_row, int64_t a_k, const T* b, int
     for (int i = 0; i < kPointers; ++i) rows[i] += a_k;
   }
   __asm__("" : "+r"(c));  // nor keep where C's rows are meanwhile
-#pragma GCC unroll 32
-  for (int i = 0; i < MR; ++i) {
-#pragma GCC unroll 4
-    for (int j = 0; j < NV; ++j) {
-      U* to = reinterpret_cast<U*>(c + i * c_row + j * kLanes);
-      *to = accumulate ? *to + sum[i][j] : sum[i][j];
-    }
-  }
+  PutSums<T, MR, NV>(sum, c, c_row, accumulate);
 }
 
 // The same for complex numbers: A and C interleaved, B a packed panel of NR real parts followed by NR imaginary parts

@@ -260,18 +260,17 @@ class SparseGemm : public Prepared {
     const std::vector<Terms<T>> all = InParts(left, rows, parts, pool);
     if (all.empty()) return false;
     const int64_t threads = pool ? pool->threads() : 1, wanted = 2 * threads;
-    int64_t columns = BlockColumns(Apart(all, parts)), split = 1;
+    int64_t columns = BlockColumns(Apart(all, parts));
     // Sums of rows that lie anywhere read short pieces of them in narrow blocks, and whole ones from far away.
-    const bool narrow = columns < std::min(s_.n, kNarrow);
-    const bool whole = narrow && IsRare(all, left.count, kRareFar);
-    if (narrow && !whole && !IsRare(all, left.count, kRareNarrow)) return false;
-    if (whole) columns = s_.n;
+    if (columns < std::min(s_.n, kNarrow)) {
+      if (IsRare(all, left.count, kRareFar)) return Finite(right, pool) && Left(left, right, d, pool, after);
+      if (!IsRare(all, left.count, kRareNarrow)) return false;
+    }
     auto pieces = [&] { return s_.batch * DivideUp(s_.n, columns); };
-    while (!whole && pieces() < wanted && columns >= 2 * kBlockColumns) columns = RoundUp(columns / 2, kBlockColumns);
-    const bool ahead = whole || after != nullptr || (threads > 1 && pieces() < wanted);
+    while (pieces() < wanted && columns >= 2 * kBlockColumns) columns = RoundUp(columns / 2, kBlockColumns);
+    const bool ahead = after != nullptr || (threads > 1 && pieces() < wanted);
     if (ahead && !Finite(right, pool)) return false;
-    if (ahead) split = whole ? parts : std::min(parts, wanted);
-    const int64_t blocks = DivideUp(s_.n, columns);
+    const int64_t split = ahead ? std::min(parts, wanted) : 1, blocks = DivideUp(s_.n, columns);
     std::atomic<bool> finite = true;
     Pieces(blocks * split, columns * (2 * s_.m / split + (ahead ? 0 : s_.k)), pool, [&](int64_t i, int64_t piece) {
       const int64_t from = piece / split * columns, width = std::min(columns, s_.n - from);

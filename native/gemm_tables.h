@@ -22,47 +22,6 @@ struct ThinTile {
 };
 constexpr int kThinTiles = 4;
 
-template <class T>
-struct MicroKernels {
-  int rows, columns;
-  TileFunction<T> tile[3][2];
-  ThinTile<T> thin[kThinTiles];  // by rising rows; A is packed in panels of that many
-  // Tiles of `rows` and of kFewRows of a packed A, whose a_row is where in B the next panel lies. They fetch one vector
-  // of it for each row of this one, or all vectors.
-  TileFunction<T> ahead[2][2];
-  TileFunction<T> next_rows[2];  // tiles of a strided A that fetch the rows of the next tile, which follow in memory
-  // (x, x_w, x_k, width, k, panel), for panels of `rows` and of `columns`
-  void (*pack_rows)(const T*, int64_t, int64_t, int64_t, int64_t, T*);
-  void (*pack_columns)(const T*, int64_t, int64_t, int64_t, int64_t, T*);
-  // (tile, width, rows, columns, accumulate, d, d_row): what of a tile that does not fit belongs to the result
-  void (*put_tile)(const T*, int64_t, int64_t, int64_t, bool, T*, int64_t);
-  // (k, n, x, x_stride, b, b_row, y)
-  void (*row_times_matrix)(int64_t, int64_t, const T*, int64_t, const T*, int64_t, T*);
-  void (*add_rows)(int64_t, int64_t, const T*, int64_t, const T*, int64_t, T*);
-  // (k, n, x, b, b_col, y, y_stride)
-  void (*row_times_columns)(int64_t, int64_t, const T*, const T*, int64_t, T*, int64_t);
-  // For sides that are mostly zeros (gemm_sparse.h): (n, x, at), what is not zero, `at` having room for all; (rows,
-  // starts, at, value, x, x_row, n, d, d_row), the sums of some rows of x
-  int64_t (*find)(int64_t, const T*, int32_t*);
-  void (*combine)(int64_t, const int64_t*, const int32_t*, const T*, const T*, int64_t, int64_t, T*, int64_t);
-  // (n, x): neither infinities nor NaNs
-  bool (*finite)(int64_t, const T*);
-};
-
-// The packs of panels of `rows` and of `columns` whose elements have another type in memory: pack_rows and pack_columns
-// of a MicroKernels but for that.
-template <class T>
-struct NarrowPacks {
-  void (*rows)(const void*, int64_t, int64_t, int64_t, int64_t, T*);
-  void (*columns)(const void*, int64_t, int64_t, int64_t, int64_t, T*);
-};
-
-// Of types whose values f32 has.
-enum StoredType { kStoredBf16, kStoredS8, kStoredU8 };
-struct FloatPacks {
-  NarrowPacks<float> packs[3];
-};
-
 // For convolutions (conv_windows.cc): to[i][..] (+)= the sum over pieces of what lies from windows[i] + offsets[piece]
 // on, `lengths[piece]` elements, each times a row of the panel, whose rows are as many as all lengths together.
 template <class T>
@@ -91,14 +50,48 @@ struct PanelSums {
   bool accumulate;
 };
 
-// Tiles of `rows` windows and as many results as the panels of a MicroKernels have columns; null where a library's are
-// better.
-struct WindowKernels {
-  int rows;
-  void (*f32)(const WindowSums<float>&);
-  void (*f64)(const WindowSums<double>&);
-  void (*f32_panels)(const PanelSums<float>&);
-  void (*f64_panels)(const PanelSums<double>&);
+template <class T>
+struct MicroKernels {
+  int rows, columns;
+  TileFunction<T> tile[3][2];
+  ThinTile<T> thin[kThinTiles];  // by rising rows; A is packed in panels of that many
+  // Tiles of `rows` and of kFewRows of a packed A, whose a_row is where in B the next panel lies. They fetch one vector
+  // of it for each row of this one, or all vectors.
+  TileFunction<T> ahead[2][2];
+  TileFunction<T> next_rows[2];  // tiles of a strided A that fetch the rows of the next tile, which follow in memory
+  // (x, x_w, x_k, width, k, panel), for panels of `rows` and of `columns`
+  void (*pack_rows)(const T*, int64_t, int64_t, int64_t, int64_t, T*);
+  void (*pack_columns)(const T*, int64_t, int64_t, int64_t, int64_t, T*);
+  // (tile, width, rows, columns, accumulate, d, d_row): what of a tile that does not fit belongs to the result
+  void (*put_tile)(const T*, int64_t, int64_t, int64_t, bool, T*, int64_t);
+  // (k, n, x, x_stride, b, b_row, y)
+  void (*row_times_matrix)(int64_t, int64_t, const T*, int64_t, const T*, int64_t, T*);
+  void (*add_rows)(int64_t, int64_t, const T*, int64_t, const T*, int64_t, T*);
+  // (k, n, x, b, b_col, y, y_stride)
+  void (*row_times_columns)(int64_t, int64_t, const T*, const T*, int64_t, T*, int64_t);
+  // For sides that are mostly zeros (gemm_sparse.h): (n, x, at), what is not zero, `at` having room for all; (rows,
+  // starts, at, value, x, x_row, n, d, d_row), the sums of some rows of x
+  int64_t (*find)(int64_t, const T*, int32_t*);
+  void (*combine)(int64_t, const int64_t*, const int32_t*, const T*, const T*, int64_t, int64_t, T*, int64_t);
+  // (n, x): neither infinities nor NaNs
+  bool (*finite)(int64_t, const T*);
+  // Tiles of `rows` and `columns` of convolutions; null where a library's are better.
+  void (*windows)(const WindowSums<T>&) = nullptr;
+  void (*panels)(const PanelSums<T>&) = nullptr;
+};
+
+// The packs of panels of `rows` and of `columns` whose elements have another type in memory: pack_rows and pack_columns
+// of a MicroKernels but for that.
+template <class T>
+struct NarrowPacks {
+  void (*rows)(const void*, int64_t, int64_t, int64_t, int64_t, T*);
+  void (*columns)(const void*, int64_t, int64_t, int64_t, int64_t, T*);
+};
+
+// Of types whose values f32 has.
+enum StoredType { kStoredBf16, kStoredS8, kStoredU8 };
+struct FloatPacks {
+  NarrowPacks<float> packs[3];
 };
 
 // Products of integers of up to 16 bits: an element of a panel is a pair of them, adjacent along k, and a step of a
@@ -139,7 +132,6 @@ struct GemmKernels {
   PairKernels pairs;
   VectorKernels<float> bf16_vectors, s8_vectors, u8_vectors;
   VectorKernels<uint32_t> pair_vectors[3];
-  WindowKernels windows;
 };
 
 extern const GemmKernels kBaselineGemm;

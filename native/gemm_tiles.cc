@@ -185,16 +185,13 @@ class Tiles : public Prepared {
   Ref<Storage> Kept(const void* b, ExecContext& context) const {
     PackedForms* forms = context.forms ? context.forms(context.forms_self, source_) : nullptr;
     if (!forms) return nullptr;
-    Ref<Storage> kept = forms->Find(key_);
     const int64_t bytes = Ceil(s_.n, kTilePanel) * steps_ * step_;
-    if (kept || !(kept = forms->Allocate(key_, bytes + (split_ ? kTileBytes : 0)))) return kept;
-    PackRight(b, 0, s_.n, static_cast<char*>(kept->data()), context.pool);
-    if (split_) {
+    return forms->Get(key_, bytes + (split_ ? kTileBytes : 0), [&](void* to) {
+      PackRight(b, 0, s_.n, static_cast<char*>(to), context.pool);
+      if (!split_) return;
       const FloatRange range = RangeOfRight(b, context.pool);
-      std::memcpy(static_cast<char*>(kept->data()) + bytes, &range, sizeof(range));
-    }
-    forms->Keep(key_, kept);
-    return kept;
+      std::memcpy(static_cast<char*>(to) + bytes, &range, sizeof(range));
+    });
   }
 
   FloatRange RangeOf(const Storage& kept) const {

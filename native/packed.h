@@ -26,6 +26,16 @@ class PackedForms {
   Ref<Storage> Allocate(const std::string& key, int64_t bytes);
   void Keep(const std::string& key, Ref<Storage> form);
 
+  // The form with this key, which fill(memory) writes where it is to be kept from now on; null where there is none.
+  template <class F>
+  Ref<Storage> Get(const std::string& key, int64_t bytes, F&& fill) {
+    Ref<Storage> form = Find(key);
+    if (form || !(form = Allocate(key, bytes))) return form;
+    fill(form->data());
+    Keep(key, form);
+    return form;
+  }
+
   // Whether forms are kept at all.
   static bool Enabled();
 

@@ -101,5 +101,6 @@ def elsewhere(code: str, **environment: str) -> str:
         stdout=subprocess.PIPE,
         text=True,
         check=True,
+        timeout=240,
     )
     return found.stdout

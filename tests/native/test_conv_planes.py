@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
-from one_call import call
+from one_call import call, elsewhere
 from test_calls import bf16, close, conv_reference, random, standard_conv
 
 
@@ -40,9 +35,12 @@ def check():
 @pytest.mark.parametrize("isa", ["", "avx2", "baseline"])
 @pytest.mark.parametrize("threads", [1, 3])
 def test_every_geometry(isa, threads):
-    code = "import sys; sys.path.insert(0, sys.argv[1]); import test_conv_planes as t; t.check()"
-    environment = os.environ | {"FERRULE_ISA": isa, "FERRULE_NUM_THREADS": str(threads), "FERRULE_CONV": "planes"}
-    subprocess.run([sys.executable, "-c", code, str(Path(__file__).parent)], env=environment, check=True, timeout=240)
+    elsewhere(
+        "import test_conv_planes as t; t.check()",
+        FERRULE_ISA=isa,
+        FERRULE_NUM_THREADS=str(threads),
+        FERRULE_CONV="planes",
+    )
 
 
 @pytest.mark.parametrize("strides", [(1, 1), (2, 2), (1, 3)])

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
-from one_call import OneCall, call, tensor
+from one_call import OneCall, call, elsewhere, tensor
 from test_calls import close, conv_reference, random
 from test_gemm_bounds import at_the_end
 
@@ -61,9 +56,12 @@ def check():
 @pytest.mark.parametrize("isa", ["", "avx2", "baseline"])
 @pytest.mark.parametrize("threads", [1, 3])
 def test_every_geometry(isa, threads):
-    code = "import sys; sys.path.insert(0, sys.argv[1]); import test_conv_windows_gradient as t; t.check()"
-    environment = os.environ | {"FERRULE_ISA": isa, "FERRULE_NUM_THREADS": str(threads), "FERRULE_CONV": "windows"}
-    subprocess.run([sys.executable, "-c", code, str(Path(__file__).parent)], env=environment, check=True, timeout=240)
+    elsewhere(
+        "import test_conv_windows_gradient as t; t.check()",
+        FERRULE_ISA=isa,
+        FERRULE_NUM_THREADS=str(threads),
+        FERRULE_CONV="windows",
+    )
 
 
 # Parts of the positions that are added up, several images at once, input features shared out among tasks.
