@@ -4,6 +4,7 @@
 #include "attributes.h"
 #include "calls.h"
 #include "gemm_blocked.h"
+#include "gemm_call.h"
 #include "gemm_epilogue.h"
 #include "gemm_library.h"
 #include "gemm_pieces.h"
@@ -33,6 +34,27 @@ EpilogueCall::EpilogueCall(const CallDesc& call, Attributes* attributes) {
   }
   place_ = static_cast<size_t>(place), home_ = static_cast<size_t>(home);
   reads_ = static_cast<size_t>(operands - 2), writes_ = static_cast<size_t>(results - kept_);
+}
+
+GemmShape GemmShapeOf(const CallDesc& call, const Shape& product, Attributes* attributes) {
+  GemmShape shape;
+  shape.batch = attributes->Int("batch");
+  shape.m = attributes->Int("m");
+  shape.n = attributes->Int("n");
+  shape.k = attributes->Int("k");
+  std::vector<int64_t> a = attributes->Ints("a_strides", 3), b = attributes->Ints("b_strides", 3);
+  if (!attributes->status().ok()) return shape;
+  shape.a_batch = a[0], shape.a_row = a[1], shape.a_col = a[2];
+  shape.b_batch = b[0], shape.b_row = b[1], shape.b_col = b[2];
+  shape.d_batch = shape.m * shape.n, shape.d_row = shape.n;
+  shape.a_type = ElementOf(call.operands[0]);
+  shape.b_type = ElementOf(call.operands[1]);
+  shape.d_type = ElementOf(product);
+  if (shape.batch < 0 || shape.m < 0 || shape.n < 0 || shape.k < 0 ||
+      product.elements() != shape.batch * shape.m * shape.n) {
+    attributes->Fail("the result's size is not batch * m * n");
+  }
+  return shape;
 }
 
 namespace {
@@ -104,25 +126,8 @@ Result<std::unique_ptr<Prepared>> PrepareGemm(const CallDesc& call) {
   Attributes attributes(call);
   EpilogueCall epilogue(call, &attributes);
   FERRULE_RETURN_IF_ERROR(attributes.status());
-  const Shape& product = call.results[epilogue.home()];
-  GemmShape shape;
-  shape.batch = attributes.Int("batch");
-  shape.m = attributes.Int("m");
-  shape.n = attributes.Int("n");
-  shape.k = attributes.Int("k");
-  std::vector<int64_t> a = attributes.Ints("a_strides", 3), b = attributes.Ints("b_strides", 3);
+  const GemmShape shape = GemmShapeOf(call, call.results[epilogue.home()], &attributes);
   FERRULE_RETURN_IF_ERROR(attributes.status());
-  shape.a_batch = a[0], shape.a_row = a[1], shape.a_col = a[2];
-  shape.b_batch = b[0], shape.b_row = b[1], shape.b_col = b[2];
-  shape.d_batch = shape.m * shape.n, shape.d_row = shape.n;
-  shape.a_type = ElementOf(call.operands[0]);
-  shape.b_type = ElementOf(call.operands[1]);
-  shape.d_type = ElementOf(product);
-  if (shape.batch < 0 || shape.m < 0 || shape.n < 0 || shape.k < 0 ||
-      product.elements() != shape.batch * shape.m * shape.n) {
-    attributes.Fail("the result's size is not batch * m * n");
-    return attributes.status();
-  }
   Result<Accumulator> accumulator = AccumulatorFor(shape.a_type, shape.b_type, shape.d_type);
   FERRULE_RETURN_IF_ERROR(accumulator.status());
   const bool packed = attributes.Bool("packed", false);

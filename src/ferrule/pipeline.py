@@ -35,6 +35,7 @@ from ferrule.passes.hoist import hoist
 from ferrule.passes.loop_products import loop_products
 from ferrule.passes.match import match
 from ferrule.passes.match_attention import match_attention
+from ferrule.passes.pair_products import pair_products
 from ferrule.passes.partition import partition
 from ferrule.passes.scatter_sums import scatter_sums
 from ferrule.passes.simplify import simplify
@@ -126,7 +127,7 @@ def compile_module(module: Module, settings: CompileOptions, trace: Trace, machi
     program = describe(module, main, settings)
     if not machine.grouped:
         aliases = [p.alias for p in program.params]
-        graph = trace.stage("finish", lambda: alternate(finish_products(graph, aliases, machine)))
+        graph = trace.stage("finish", lambda: alternate(pair_products(finish_products(graph, aliases, machine))))
     plan = trace.stage("allocate", lambda: allocate(graph, [p.alias for p in program.params], machine.grouped))
     known = kernel_cache(machine) if not trace.watched else None
     work = trace.stage("assemble", lambda: assemble(graph, plan, machine, program, known))

@@ -214,8 +214,9 @@ class _Assembler:
         ]
         target = op.attrs["target"]
         flops = 0.0
-        if target in ("gemm", "gemm.ragged", "dnnl.matmul"):
-            flops = 2.0 * attrs["batch"] * attrs["m"] * attrs["n"] * attrs["k"]
+        if target in ("gemm", "gemm.pair", "gemm.ragged", "dnnl.matmul"):
+            for part in ("", "then_") if target == "gemm.pair" else ("",):
+                flops += 2.0 * prod(attrs[part + size] for size in ("batch", "m", "n", "k"))
         elif target == "attention":
             pairs = prod(attrs["batch"]) * attrs["rows"] * attrs["keys"]
             flops = 2.0 * pairs * (attrs["depth"] + attrs["width"])

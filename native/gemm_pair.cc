@@ -1,0 +1,137 @@
+// Library call "gemm.pair": T = A * X for each matrix of a batch, and D = C * R for each row of T taken as a matrix R, as
+// two dimensions of images are resized. Where A and C are mostly zeros, each row of T goes from a cache into its part
+// of D. The last result is memory for T, where it is needed.
+#include <algorithm>
+#include <atomic>
+#include <memory>
+#include <vector>
+
+#include "aligned_scratch.h"
+#include "attributes.h"
+#include "calls.h"
+#include "gemm_call.h"
+#include "gemm_terms.h"
+#include "program.h"
+
+namespace ferrule {
+namespace {
+
+using namespace sparse;
+
+template <class T>
+class Pair : public Prepared {
+ public:
+  Pair(const GemmShape& first, const GemmShape& second, std::unique_ptr<Prepared> product,
+       std::unique_ptr<Prepared> next)
+      : s_(first), t_(second), product_(std::move(product)), next_(std::move(next)) {}
+
+  Status Run(void* const* operands, void* const* results, ExecContext& context) const override {
+    if (Sparse(operands[0], operands[1], operands[2], static_cast<T*>(results[0]), context.pool)) return Status();
+    FERRULE_RETURN_IF_ERROR(product_->Run(operands, results + 1, context));
+    void* const next[] = {operands[2], results[1]};
+    return next_->Run(next, results, context);
+  }
+
+ private:
+  static Side<T> Left(const GemmShape& s, const void* data) {
+    return {static_cast<const T*>(data), s.m, s.k, s.a_row, s.a_col};
+  }
+
+  // False where the results are not those of the products: a side is not sparse after all, or a zero may have met what
+  // is not finite.
+  bool Sparse(const void* a, const void* x, const void* c, T* d, ThreadPool* pool) const {
+    const Side<T> sides[] = {Left(s_, a), Left(t_, c)};
+    Terms<T> terms[2];
+    std::atomic<bool> sparse = true;
+    gemm::Spread(pool, 2, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end && sparse; ++i) {
+        const Side<T>& side = sides[i];
+        if (LooksSparse(side, kRare)) {
+          terms[i].List(side, 0, side.rows);
+          if (static_cast<int64_t>(terms[i].at.size()) <= side.rows * side.k / kRare) continue;
+        }
+        sparse = false;
+      }
+    });
+    return sparse && Rows(terms[0], terms[1], static_cast<const T*>(x), d, pool);
+  }
+
+  bool Rows(const Terms<T>& first, const Terms<T>& second, const T* x, T* d, ThreadPool* pool) const {
+    const auto& kernels = FloatKernels<T>();
+    const int64_t row = 2 * (s_.n + t_.m * t_.n), unit = kWorthATask / row + 1, parts = DivideUp(s_.m, unit);
+    std::atomic<bool> finite = true;
+    gemm::Spread(pool, s_.batch * parts, 1, [&](int64_t begin, int64_t end) {
+      static thread_local AlignedScratch scratch;
+      T* sums = scratch.Get<T>(s_.n);
+      for (int64_t i = begin; i < end && finite.load(std::memory_order_relaxed); ++i) {
+        const int64_t batch = i / parts, part = i % parts;
+        const T* b = x + batch * s_.b_batch;
+        // Each row of X is looked at once, by the part whose it is, where possible before its terms are added up.
+        int64_t seen = s_.k * part / parts;
+        const int64_t last = s_.k * (part + 1) / parts;
+        auto look = [&](int64_t to) {
+          if (to > seen && !AllFinite(b + seen * s_.b_row, to - seen, s_.n, s_.b_row, nullptr)) finite = false;
+          seen = std::max(seen, to);
+        };
+        for (int64_t r = part * unit; r < std::min(s_.m, (part + 1) * unit); ++r) {
+          look(std::min(last, first.End(r)));
+          kernels.combine(1, first.starts.data() + r, first.at.data(), first.value.data(), b, s_.b_row, s_.n, sums,
+                          s_.n);
+          if (!kernels.finite(s_.n, sums)) finite = false;  // sums of large numbers
+          kernels.combine(t_.m, second.starts.data(), second.at.data(), second.value.data(), sums, t_.n, t_.n,
+                          d + (batch * s_.m + r) * t_.m * t_.n, t_.n);
+        }
+        look(last);
+      }
+    });
+    return finite;
+  }
+
+  GemmShape s_, t_;
+  std::unique_ptr<Prepared> product_, next_;
+};
+
+Result<std::unique_ptr<Prepared>> PreparePair(const CallDesc& call) {
+  Attributes attributes(call);
+  attributes.Expect(3, 2);
+  FERRULE_RETURN_IF_ERROR(attributes.status());
+  CallDesc first, second;
+  first.operands = {call.operands[0], call.operands[1]}, first.results = {call.results[1]};
+  second.operands = {call.operands[2], call.results[1]}, second.results = {call.results[0]};
+  if (!call.sources.empty()) first.sources = {call.sources[0], call.sources[1]}, second.sources = {call.sources[2], {}};
+  first.target = second.target = "gemm";
+  const std::string then = "then_";
+  for (const auto& [name, value] : call.attrs) {
+    if (name.rfind(then, 0) == 0) {
+      second.attrs[name.substr(then.size())] = value;
+    } else {
+      first.attrs[name] = value;
+    }
+  }
+  Attributes of_first(first), of_second(second);
+  const GemmShape s = GemmShapeOf(first, first.results[0], &of_first);
+  const GemmShape t = GemmShapeOf(second, second.results[0], &of_second);
+  FERRULE_RETURN_IF_ERROR(of_first.status());
+  FERRULE_RETURN_IF_ERROR(of_second.status());
+  const bool rows = s.a_batch == 0 && t.a_batch == 0 && s.b_col == 1 && t.batch == s.batch * s.m && s.n == t.k * t.n &&
+                    t.b_batch == s.n && t.b_row == t.n && t.b_col == 1 && std::max(s.k, t.k) <= INT32_MAX;
+  const bool types = s.a_type == s.b_type && s.a_type == s.d_type && s.a_type == t.a_type && s.a_type == t.d_type &&
+                     (s.a_type == Element::kF32 || s.a_type == Element::kF64);
+  if (!rows || !types || std::min({s.m, s.k, t.m, t.k}) < kLeast || t.n < 1) {
+    attributes.Fail("the products do not fit");
+    return attributes.status();
+  }
+  const Factory gemm = FindCall("gemm");
+  auto product = gemm(first), next = gemm(second);
+  FERRULE_RETURN_IF_ERROR(product.status());
+  FERRULE_RETURN_IF_ERROR(next.status());
+  if (s.a_type == Element::kF64) {
+    return std::unique_ptr<Prepared>(new Pair<double>(s, t, std::move(*product), std::move(*next)));
+  }
+  return std::unique_ptr<Prepared>(new Pair<float>(s, t, std::move(*product), std::move(*next)));
+}
+
+[[maybe_unused]] const bool registered = RegisterCall("gemm.pair", &PreparePair);
+
+}  // namespace
+}  // namespace ferrule
