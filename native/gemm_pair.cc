@@ -1,6 +1,7 @@
-// Library call "gemm.pair": T = A * X for each matrix of a batch, and D = C * R for each row of T taken as a matrix R, as
-// two dimensions of images are resized. Where A and C are mostly zeros, each row of T goes from a cache into its part
-// of D. The last result is memory for T, where it is needed.
+// Library call "gemm.pair": T = A * X for each matrix of a batch, and D = C * R, as two dimensions of images are
+// resized. Each R is a row of T taken as a matrix (the first dimension goes first), or each of its rows is one of T's
+// matrices. Where A and C are mostly zeros, what C takes of T stays in a cache. The last result is memory for T, where
+// it is needed.
 #include <algorithm>
 #include <atomic>
 #include <memory>
@@ -17,6 +18,9 @@ namespace ferrule {
 namespace {
 
 using namespace sparse;
+
+constexpr int64_t kSlotBytes = 1 << 18;  // of matrices that are kept
+constexpr int64_t kFewestRows = 16;      // of sums in one part; the next part forms a few of its matrices again
 
 template <class T>
 class Pair : public Prepared {
@@ -53,10 +57,14 @@ class Pair : public Prepared {
         sparse = false;
       }
     });
-    return sparse && Rows(terms[0], terms[1], static_cast<const T*>(x), d, pool);
+    if (!sparse) return false;
+    auto* images = static_cast<const T*>(x);
+    return t_.batch > s_.batch ? EachRow(terms[0], terms[1], images, d, pool)
+                               : EachMatrix(terms[0], terms[1], images, d, pool);
   }
 
-  bool Rows(const Terms<T>& first, const Terms<T>& second, const T* x, T* d, ThreadPool* pool) const {
+  // A row of T is a matrix R.
+  bool EachRow(const Terms<T>& first, const Terms<T>& second, const T* x, T* d, ThreadPool* pool) const {
     const auto& kernels = FloatKernels<T>();
     const int64_t row = 2 * (s_.n + t_.m * t_.n), unit = kWorthATask / row + 1, parts = DivideUp(s_.m, unit);
     std::atomic<bool> finite = true;
@@ -82,6 +90,50 @@ class Pair : public Prepared {
                           d + (batch * s_.m + r) * t_.m * t_.n, t_.n);
         }
         look(last);
+      }
+    });
+    return finite;
+  }
+
+  // A matrix of T is a row of R, and sums of neighbours take neighbours: the last few are kept, each in the slot of its
+  // number.
+  bool EachMatrix(const Terms<T>& first, const Terms<T>& second, const T* x, T* d, ThreadPool* pool) const {
+    const auto& kernels = FloatKernels<T>();
+    int64_t behind = 0;
+    const int64_t slots = second.Apart(&behind);
+    if (slots * t_.n * static_cast<int64_t>(sizeof(T)) > kSlotBytes) return false;
+    std::vector<int32_t> slot(second.at.size());
+    for (size_t i = 0; i < slot.size(); ++i) slot[i] = second.at[i] % static_cast<int32_t>(slots);
+    const int64_t threads = pool ? pool->threads() : 1;
+    int64_t unit = std::max(kFewestRows, kWorthATask / t_.n);
+    while (unit > kFewestRows / 4 && t_.batch * DivideUp(t_.m, unit) < 4 * threads) unit /= 2;
+    const int64_t parts = DivideUp(t_.m, unit);
+    std::atomic<bool> finite = true;
+    gemm::Spread(pool, t_.batch * parts, 1, [&](int64_t begin, int64_t end) {
+      static thread_local AlignedScratch scratch;
+      T* kept = scratch.Get<T>(slots * t_.n);
+      for (int64_t i = begin; i < end && finite.load(std::memory_order_relaxed); ++i) {
+        const int64_t batch = i / parts, part = i % parts, rows = std::min(t_.m, (part + 1) * unit);
+        // Each matrix of X is looked at by the part whose it is, which takes it, too: its sums may not be finite.
+        const int64_t from = t_.k * part / parts, last = t_.k * (part + 1) / parts;
+        int64_t next = from;
+        for (int64_t r = part * unit; r < rows; ++r) next = std::min(next, second.Begin(r));
+        auto take = [&](int64_t to) {
+          for (; next < to; ++next) {
+            const T* b = x + (batch * t_.k + next) * s_.b_batch;
+            T* sums = kept + next % slots * t_.n;
+            if (next >= from && next < last && !AllFinite(b, s_.k, s_.n, s_.b_row, nullptr)) finite = false;
+            kernels.combine(s_.m, first.starts.data(), first.at.data(), first.value.data(), b, s_.b_row, s_.n, sums,
+                            s_.n);
+            if (!kernels.finite(t_.n, sums)) finite = false;
+          }
+        };
+        for (int64_t r = part * unit; r < rows; ++r) {
+          take(second.End(r));
+          kernels.combine(1, second.starts.data() + r, slot.data(), second.value.data(), kept, t_.n, t_.n,
+                          d + (batch * t_.m + r) * t_.n, t_.n);
+        }
+        take(last);
       }
     });
     return finite;
@@ -113,11 +165,13 @@ Result<std::unique_ptr<Prepared>> PreparePair(const CallDesc& call) {
   const GemmShape t = GemmShapeOf(second, second.results[0], &of_second);
   FERRULE_RETURN_IF_ERROR(of_first.status());
   FERRULE_RETURN_IF_ERROR(of_second.status());
-  const bool rows = s.a_batch == 0 && t.a_batch == 0 && s.b_col == 1 && t.batch == s.batch * s.m && s.n == t.k * t.n &&
-                    t.b_batch == s.n && t.b_row == t.n && t.b_col == 1 && std::max(s.k, t.k) <= INT32_MAX;
+  const bool by_row = t.batch == s.batch * s.m && s.n == t.k * t.n;
+  const bool by_matrix = s.batch == t.batch * t.k && t.n == s.m * s.n;
+  const bool fits = (by_row || by_matrix) && s.a_batch == 0 && t.a_batch == 0 && s.b_col == 1 &&
+                    t.b_batch == t.k * t.n && t.b_row == t.n && t.b_col == 1 && std::max(s.k, t.k) <= INT32_MAX;
   const bool types = s.a_type == s.b_type && s.a_type == s.d_type && s.a_type == t.a_type && s.a_type == t.d_type &&
                      (s.a_type == Element::kF32 || s.a_type == Element::kF64);
-  if (!rows || !types || std::min({s.m, s.k, t.m, t.k}) < kLeast || t.n < 1) {
+  if (!fits || !types || std::min({s.m, s.k, t.m, t.k}) < kLeast || t.n < 1) {
     attributes.Fail("the products do not fit");
     return attributes.status();
   }

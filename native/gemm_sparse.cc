@@ -189,13 +189,8 @@ class SparseGemm : public Prepared {
   static int64_t Apart(const std::vector<Terms<T>>& all, int64_t parts) {
     int64_t apart = 1, last = 0;
     for (size_t i = 0; i < all.size(); ++i) {
-      const Terms<T>& terms = all[i];
       if (i % static_cast<size_t>(parts) == 0) last = 0;
-      for (size_t r = 0; r + 1 < terms.starts.size(); ++r) {
-        if (terms.starts[r] == terms.starts[r + 1]) continue;
-        last = std::max(last, terms.End(static_cast<int64_t>(r)));
-        apart = std::max(apart, last - terms.at[static_cast<size_t>(terms.starts[r])]);
-      }
+      apart = std::max(apart, all[i].Apart(&last));
     }
     return apart;
   }

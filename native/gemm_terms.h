@@ -57,10 +57,28 @@ struct Terms {
   std::vector<int32_t> at;
   std::vector<T> value;
 
-  // Behind the last element of a row's terms, which are in order.
+  // The first element of a row's terms, which are in order; beyond all others where it has none.
+  int64_t Begin(int64_t row) const {
+    const auto r = static_cast<size_t>(row);
+    return starts[r] < starts[r + 1] ? at[static_cast<size_t>(starts[r])] : INT64_MAX;
+  }
+
+  // Behind the last one.
   int64_t End(int64_t row) const {
     const auto r = static_cast<size_t>(row);
     return starts[r] < starts[r + 1] ? at[static_cast<size_t>(starts[r + 1] - 1)] + 1 : 0;
+  }
+
+  // How many elements have to be at hand where rows follow each other, each one's and what is between it and the last
+  // one of those before; `last` is behind that.
+  int64_t Apart(int64_t* last) const {
+    int64_t apart = 1;
+    for (int64_t r = 0; r + 1 < static_cast<int64_t>(starts.size()); ++r) {
+      if (End(r) == 0) continue;
+      *last = std::max(*last, End(r));
+      apart = std::max(apart, *last - Begin(r));
+    }
+    return apart;
   }
 
   void List(const Side<T>& s, int64_t begin, int64_t end) {

@@ -1,11 +1,11 @@
-"""Pair: a product, and one of each row of its results, are one call of the cpu's runtime.
+"""Pair: two products, along one dimension and along another, are one call of the cpu's runtime.
 
-    %2 = library(%w, %x) {target = "gemm", attrs = {batch = 4, m = 224, n = 3200, k = 100, …}} : tensor<4x224x100x32xf32>
-    %3 = library(%v, %2) {target = "gemm", attrs = {batch = 896, m = 224, n = 32, k = 100, …}} : tensor<4x224x224x32xf32>
+    %2 = library(%w, %x) {target = "gemm", batch = 4, m = 224, n = 3200, k = 100, …} : tensor<4x224x100x32xf32>
+    %3 = library(%v, %2) {target = "gemm", batch = 896, m = 224, n = 32, k = 100, …} : tensor<4x224x224x32xf32>
 
-So images are resized along both dimensions (passes/middle_dots.py). Where the weights turn out to be mostly zeros,
-native/gemm_pair.cc takes each row of %2 from a cache; where they do not, the products come one after the other, and the
-call's second result is memory for %2.
+So images are resized, the first dimension before the second or after it (passes/middle_dots.py). Where the weights
+turn out to be mostly zeros, native/gemm_pair.cc takes what it needs of %2 from a cache; where they do not, the products
+come one after the other, and the call's second result is memory for %2.
 """
 
 from __future__ import annotations
@@ -34,10 +34,11 @@ def pair_products(block: Block) -> Block:
     for inner in _blocks(block):
         here = set(inner.ops)
         for op in inner.ops:
-            if (views := _views_of_first(op)) is None or views[-1].op not in here:
+            views = _views_of_first(op)
+            if not views or (product := views[-1].op) not in here or product in firsts:
                 continue
-            if all(len(readers[v]) == 1 and v not in kept for v in views) and views[-1] not in gone:
-                firsts[op] = views[-1].op
+            if all(len(readers[v]) == 1 and v not in kept for v in views):
+                firsts[op] = product
                 gone.update(views)
     if not firsts:
         return block
@@ -68,21 +69,21 @@ def _blocks(block: Block) -> list[Block]:
     return found
 
 
-def _views_of_first(op: Op) -> list[Value] | None:
+def _views_of_first(op: Op) -> list[Value]:
     """What the op, a second product, reads of a first one: views of its result, which is the last of them."""
     if not _plain(op):
-        return None
+        return []
     product = viewed(op.operands[1]).op
     if product is None or not _plain(product):
-        return None
+        return []
     first, second = (p.attrs["attrs"] for p in (product, op))
     k, n = second["k"], second["n"]
     if min(first["m"], first["k"], second["m"], k) < LEAST or first["a_strides"][0] or second["a_strides"][0]:
-        return None
-    if first["n"] != k * n or first["b_strides"][2] != 1 or second["batch"] != first["batch"] * first["m"]:
-        return None
-    if tuple(second["b_strides"]) != (k * n, n, 1):
-        return None
+        return []
+    by_row = first["n"] == k * n and second["batch"] == first["batch"] * first["m"]
+    by_matrix = n == first["m"] * first["n"] and first["batch"] == second["batch"] * k
+    if not (by_row or by_matrix) or first["b_strides"][2] != 1 or tuple(second["b_strides"]) != (k * n, n, 1):
+        return []
     found = [op.operands[1]]
     while (view := found[-1].op) is not product:
         assert view is not None
