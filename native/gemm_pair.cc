@@ -20,7 +20,7 @@ namespace {
 using namespace sparse;
 
 constexpr int64_t kSlotBytes = 1 << 18;  // of matrices that are kept
-constexpr int64_t kFewestRows = 16;      // of sums in one part; the next part forms a few of its matrices again
+constexpr int64_t kFewestRows = 8;       // of sums in one part; the next part forms a few of its matrices again
 
 template <class T>
 class Pair : public Prepared {
@@ -104,20 +104,18 @@ class Pair : public Prepared {
     if (slots * t_.n * static_cast<int64_t>(sizeof(T)) > kSlotBytes) return false;
     std::vector<int32_t> slot(second.at.size());
     for (size_t i = 0; i < slot.size(); ++i) slot[i] = second.at[i] % static_cast<int32_t>(slots);
-    const int64_t threads = pool ? pool->threads() : 1;
-    int64_t unit = std::max(kFewestRows, kWorthATask / t_.n);
-    while (unit > kFewestRows / 4 && t_.batch * DivideUp(t_.m, unit) < 4 * threads) unit /= 2;
-    const int64_t parts = DivideUp(t_.m, unit);
+    const int64_t most = std::min(DivideUp(t_.m, kFewestRows), DivideUp(2 * t_.m * t_.n, kWorthATask));
+    const int64_t threads = pool ? pool->threads() : 1, parts = std::min(most, DivideUp(4 * threads, t_.batch));
     std::atomic<bool> finite = true;
     gemm::Spread(pool, t_.batch * parts, 1, [&](int64_t begin, int64_t end) {
       static thread_local AlignedScratch scratch;
       T* kept = scratch.Get<T>(slots * t_.n);
       for (int64_t i = begin; i < end && finite.load(std::memory_order_relaxed); ++i) {
-        const int64_t batch = i / parts, part = i % parts, rows = std::min(t_.m, (part + 1) * unit);
+        const int64_t batch = i / parts, part = i % parts, rows = t_.m * (part + 1) / parts;
         // Each matrix of X is looked at by the part whose it is, which takes it, too: its sums may not be finite.
         const int64_t from = t_.k * part / parts, last = t_.k * (part + 1) / parts;
         int64_t next = from;
-        for (int64_t r = part * unit; r < rows; ++r) next = std::min(next, second.Begin(r));
+        for (int64_t r = t_.m * part / parts; r < rows; ++r) next = std::min(next, second.Begin(r));
         auto take = [&](int64_t to) {
           for (; next < to; ++next) {
             const T* b = x + (batch * t_.k + next) * s_.b_batch;
@@ -128,7 +126,7 @@ class Pair : public Prepared {
             if (!kernels.finite(t_.n, sums)) finite = false;
           }
         };
-        for (int64_t r = part * unit; r < rows; ++r) {
+        for (int64_t r = t_.m * part / parts; r < rows; ++r) {
           take(second.End(r));
           kernels.combine(1, second.starts.data() + r, slot.data(), second.value.data(), kept, t_.n, t_.n,
                           d + (batch * t_.m + r) * t_.n, t_.n);
