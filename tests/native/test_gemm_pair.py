@@ -91,14 +91,14 @@ def check_nonfinite() -> None:
     """Also where no term of a sum takes it, and where the first sums overflow."""
     rng = np.random.default_rng(1)
     batch, m, k, columns, width, n = 2, 40, 96, 48, 64, 20
-    for make, odd, place, by_row in itertools.product(
-        (one_hot, interpolation, scattered),
+    makes = (one_hot, one_hot), (interpolation, interpolation), (scattered, scattered), (one_hot, interpolation)
+    for (one, two), odd, place, by_row in itertools.product(
+        makes,
         (np.inf, -np.inf, np.nan),
         ((0, 0, 0, 0), (1, 95, 63, 19), (1, 50, 3, 7), (0, 17, 60, 0)),
         (True, False),
     ):
-        a, c = make(rng, m, k), make(rng, columns, width)
-        a, c = (a, c) if by_row else (c, a)
+        a, c = (one(rng, m, k), two(rng, columns, width)) if by_row else (one(rng, columns, width), two(rng, m, k))
         x = rng.standard_normal((batch, k, width, n))
         x[place] = odd
         wanted = exactly(a, x, c, by_row)
