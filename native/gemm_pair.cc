@@ -44,17 +44,13 @@ class Pair : public Prepared {
   // False where the results are not those of the products: a side is not sparse after all, or a zero may have met what
   // is not finite.
   bool Sparse(const void* a, const void* x, const void* c, T* d, ThreadPool* pool) const {
+    if (t_.batch == 0) return true;
     const Side<T> sides[] = {Left(s_, a), Left(t_, c)};
     Terms<T> terms[2];
     std::atomic<bool> sparse = true;
     gemm::Spread(pool, 2, 1, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end && sparse; ++i) {
-        const Side<T>& side = sides[i];
-        if (LooksSparse(side, kRare)) {
-          terms[i].List(side, 0, side.rows);
-          if (static_cast<int64_t>(terms[i].at.size()) <= side.rows * side.k / kRare) continue;
-        }
-        sparse = false;
+        if (!LooksSparse(sides[i], kRare) || !terms[i].ListRare(sides[i])) sparse = false;
       }
     });
     if (!sparse) return false;

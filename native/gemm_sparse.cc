@@ -24,6 +24,7 @@ constexpr int64_t kFarBytes = 2 << 20, kRareFar = 32, kRareNarrow = 16;
 constexpr int64_t kBlockBytes = 1 << 18, kMostBlockBytes = 1 << 19, kBlockColumns = 64, kNarrow = 512;
 constexpr int64_t kAtOnceBytes = 1 << 15;  // of a block's rows that are looked through before some are added up
 constexpr int64_t kLeastRows = 16;         // that are listed at once
+constexpr double kWorth = 1 << 18;         // multiply-adds
 constexpr int64_t kMostAhead = 1 << 22;    // elements of a side whose terms are listed before the product begins
 
 template <class T>
@@ -107,9 +108,7 @@ class SparseGemm : public Prepared {
     if (sides.count * elements > kMostAhead) return {};
     std::vector<Terms<T>> all(static_cast<size_t>(sides.count));
     for (int64_t i = 0; i < sides.count; ++i) {
-      Terms<T>& terms = all[static_cast<size_t>(i)];
-      terms.List(sides[i], 0, rows);
-      if (static_cast<int64_t>(terms.at.size()) > elements / kRare) return {};
+      if (!all[static_cast<size_t>(i)].ListRare(sides[i])) return {};
     }
     return all;
   }

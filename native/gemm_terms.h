@@ -18,7 +18,6 @@ namespace ferrule::sparse {
 // a dense product's tiles.
 constexpr int64_t kRare = 8;
 constexpr int64_t kLeast = 32;            // of each size
-constexpr double kWorth = 1 << 18;        // multiply-adds
 constexpr int64_t kWorthATask = 1 << 15;  // terms times columns
 
 // A matrix whose element (r, k) is data[r * row + k * step].
@@ -79,6 +78,12 @@ struct Terms {
       apart = std::max(apart, *last - Begin(r));
     }
     return apart;
+  }
+
+  // A whole side's; false where they are too many after all.
+  bool ListRare(const Side<T>& s) {
+    List(s, 0, s.rows);
+    return static_cast<int64_t>(at.size()) <= s.rows * s.k / kRare;
   }
 
   void List(const Side<T>& s, int64_t begin, int64_t end) {

@@ -139,6 +139,13 @@ def test_one_thread() -> None:
 
 
 @pytest.mark.parametrize("by_row", [True, False])
+def test_no_images(by_row: bool) -> None:
+    weights = np.eye(40, 50, dtype="f")
+    found, _ = pair(weights, np.zeros((0, 50, 50, 8), "f"), weights, by_row)
+    assert found.shape == (0, 40, 40, 8)
+
+
+@pytest.mark.parametrize("by_row", [True, False])
 def test_bad_call(by_row: bool) -> None:
     a = np.ones((40, 40), "f")
     with pytest.raises(RuntimeError, match=r"gemm\.pair.*do not fit"):
