@@ -28,6 +28,7 @@ from ferrule.codegen.scan import direction
 from ferrule.errors import Unsupported
 from ferrule.ir import Block, Op, Tensor, Value, inline, rewrite, tensor
 from ferrule.ops import OPS
+from ferrule.ops.checks import per_axis
 from ferrule.passes import row_kernels
 from ferrule.passes.expand import crosses, indexes
 from ferrule.passes.simplify import has_effects, splat
@@ -83,6 +84,7 @@ _COUNTED = frozenset(
 # Ops that read elements a few times because each belongs to a short row of their result.
 _SPREADING = frozenset({"broadcast_in_dim", "concatenate", "gather"})
 _ELEMENTWISE = frozenset(name for name, definition in OPS.items() if definition.elementwise)
+_POINTWISE = _ELEMENTWISE | {"broadcast_in_dim", "reshape"}
 # A fusion: its results, the materialized values that it reads, and the ops that compute them.
 Content = tuple[Sequence[Value], list[Value], list[Op]]
 
@@ -326,13 +328,15 @@ class _Fuser:
         return frozenset(found)
 
     def _crosses_lanes(self, op: Op, homes: frozenset[Op]) -> bool:
-        """Would a reduction along its vectors read the transposed array across memory, a line for each element?
+        """Would a reduction along its vectors, or one of windows, read the transposed array across memory, a line for
+        each element?
 
         Elementwise kernels go over such an array in squares.
         """
         if self.machine is None or self.machine.grouped or not crosses(op):
             return False
-        return any(kernel.name == "reduce" and runs_along_lanes(kernel) for kernel in (*homes, *self._passes_over(op)))
+        kernels = (*homes, *self._passes_over(op))
+        return any(k.name == "reduce_window" or (k.name == "reduce" and runs_along_lanes(k)) for k in kernels)
 
     def _better_near(self, op: Op) -> bool:
         """Is the op itself, on the cpu, so dear that a small value is not to be computed twice?"""
@@ -429,6 +433,8 @@ class _Fuser:
     def _read_too_often(self, user: Op, value: Value, cost: float) -> bool:
         """Is a value of this cost to be written to memory, so often does `user` read each element?"""
         if cost <= LIGHT or (often := self._multiplicity(user, value)) <= 1:
+            return False
+        if user.name == "reduce_window" and cost * (often - 1) <= RECOMPUTE:
             return False
         if user.name == "gather" and value is user.operands[1] and _counted(value):
             return False
@@ -558,6 +564,8 @@ class _Fuser:
         if user.name in HEAVY:
             if user.name == "reduce":
                 return 1 if value in user.operands[: len(user.operands) // 2] else LIMIT
+            if user.name == "reduce_window" and value.op is not None and value.op.name in _POINTWISE:
+                return _overlap(user) if value in user.operands[: len(user.operands) // 2] else LIMIT
             return 1 if user.name in ONCE else LIMIT  # overlapping windows, repeated rows
         if user.name == "dynamic_update_slice":
             return 1 if value is user.operands[1] else _size(user.operands[1])
@@ -707,6 +715,13 @@ def _running_total(op: Op) -> bool:
     """Has the op the scan schedule, in which each element goes on from the one before, and lines worth it? In another
     kernel each would be summed from the beginning."""
     return op.name == "reduce_window" and prod(op.attrs["window_dimensions"]) > SUMMED and direction(op) is not None
+
+
+def _overlap(op: Op) -> float:
+    """How many of a reduce_window's windows an element of its operand is in, those in the middle."""
+    rank = len(op.attrs["window_dimensions"])
+    strides = per_axis(op, "window_strides", rank, 1)
+    return prod(max(1.0, w / s) for w, s in zip(op.attrs["window_dimensions"], strides, strict=True))
 
 
 def _worth_storing(sources: int, readers: int) -> bool:
