@@ -1,6 +1,7 @@
 // Library call "conv": StableHLO's convolution with its own attributes.
 #include "conv.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <string>
@@ -9,9 +10,20 @@
 #include "attributes.h"
 #include "calls.h"
 #include "conv_taps.h"
+#include "epilogue.h"
 #include "program.h"
 
 namespace ferrule {
+
+bool IsDense(const ConvShape& s) {
+  int64_t next = s.output_features;
+  for (size_t d = s.windows.size(); d-- > 0; next *= s.windows[d].output) {
+    if (s.windows[d].output > 1 && s.windows[d].output_stride != next) return false;
+  }
+  return (s.output_features == 1 || s.output_feature_stride == 1) &&
+         (s.output_batch == 1 || s.output_batch_stride == next);
+}
+
 namespace {
 
 std::vector<int64_t> RowMajor(const std::vector<int64_t>& dims) {
@@ -33,11 +45,58 @@ class ZeroFill : public Prepared {
   int64_t bytes_;
 };
 
+// The implementation for a shape; it may run the epilogue itself.
+std::unique_ptr<Prepared> Choose(const ConvShape& s, const EpilogueCall& epilogue, bool* finishes) {
+  if (s.output_elements == 0 || s.input_elements == 0 || s.kernel_elements == 0) {
+    return std::make_unique<ZeroFill>(s.output_elements * SizeOf(s.output_type));
+  }
+  // For comparisons: FERRULE_CONV=own, few, lines, planes, windows or onednn leaves the others out.
+  const char* value = std::getenv("FERRULE_CONV");
+  const std::string wish = value ? value : "";
+  auto suit = [&](bool library) {
+    return (wish == "lines" && !s.windows.empty()) || (wish.empty() && LinesSuit(s, library));
+  };
+  auto gradient = wish.empty() ? DepthwiseGradientConv(s) : nullptr;
+  if (gradient && DepthwiseGradientSuits(s)) return gradient;
+  auto rows = wish.empty() ? DepthwiseRowsConv(s) : nullptr;
+  if (rows && DepthwiseRowsSuit(s)) return rows;
+  if (wish.empty() || wish == "planes") {
+    if (auto planes = PlanesConv(s)) return planes;
+  }
+  if (!gradient && suit(true)) return LinesConv(s);
+  if (wish.empty() || wish == "few") {
+    if (auto few = FewOutputsConv(s)) return few;
+  }
+  if (wish.empty() && PointwiseSuits(s)) {
+    if (auto product = PointwiseConv(s, epilogue, finishes)) return product;
+  }
+  if (wish == "windows" || (wish.empty() && WindowsSuit(s))) {
+    if (auto windows = WindowsConv(s, epilogue, finishes)) return windows;
+  }
+  if (wish == "windows" || (wish.empty() && WindowsGradientSuits(s))) {
+    if (auto windows = WindowsGradientConv(s)) return windows;
+  }
+  auto own = [&]() -> std::unique_ptr<Prepared> {
+    if (gradient) return std::move(gradient);
+    if (rows) return std::move(rows);
+    if (suit(false)) return LinesConv(s);
+    if (auto depthwise = DepthwiseConv(s)) return depthwise;
+    // A check of the image (FiniteConv) stands around what is made here, and the epilogue behind both.
+    if (auto product = PointwiseConv(s, EpilogueCall(), finishes)) return product;
+    return GeneralConv(s);
+  };
+  if (wish.empty() || wish == "onednn") {
+    bool mixes = false;
+    if (auto fast = OneDnnConv(s, &mixes)) return mixes ? FiniteConv(s, std::move(fast), own()) : std::move(fast);
+  }
+  return own();
+}
+
 Result<std::unique_ptr<Prepared>> PrepareConv(const CallDesc& call) {
   Attributes attributes(call);
-  attributes.Expect(2, 1);
+  const EpilogueCall epilogue(call, &attributes);
   FERRULE_RETURN_IF_ERROR(attributes.status());
-  const Shape &input = call.operands[0], &kernel = call.operands[1], &output = call.results[0];
+  const Shape &input = call.operands[0], &kernel = call.operands[1], &output = call.results[epilogue.home()];
   if (input.dims.size() < 2 || input.dims.size() > 2 + ConvTaps::kMaxRank || kernel.dims.size() != input.dims.size() ||
       output.dims.size() != input.dims.size()) {
     attributes.Fail("the operands and the result differ in rank, or have less than two or more than 34 dimensions");
@@ -104,48 +163,15 @@ Result<std::unique_ptr<Prepared>> PrepareConv(const CallDesc& call) {
   }
   FERRULE_RETURN_IF_ERROR(attributes.status());
   if (call.sources.size() > 1) s.kernel_source = call.sources[1];
-  if (s.output_elements == 0 || s.input_elements == 0 || s.kernel_elements == 0) {
-    return std::unique_ptr<Prepared>(new ZeroFill(s.output_elements * SizeOf(s.output_type)));
+  if (epilogue && !IsDense(s)) {
+    attributes.Fail("an epilogue needs a result whose features lie side by side");
+    return attributes.status();
   }
-  // For comparisons: FERRULE_CONV=own, few, lines, planes, windows or onednn leaves the others out.
-  const char* value = std::getenv("FERRULE_CONV");
-  const std::string wish = value ? value : "";
-  auto suit = [&](bool library) {
-    return (wish == "lines" && !s.windows.empty()) || (wish.empty() && LinesSuit(s, library));
-  };
-  auto gradient = wish.empty() ? DepthwiseGradientConv(s) : nullptr;
-  if (gradient && DepthwiseGradientSuits(s)) return gradient;
-  auto rows = wish.empty() ? DepthwiseRowsConv(s) : nullptr;
-  if (rows && DepthwiseRowsSuit(s)) return rows;
-  if (wish.empty() || wish == "planes") {
-    if (auto planes = PlanesConv(s)) return planes;
-  }
-  if (!gradient && suit(true)) return LinesConv(s);
-  if (wish.empty() || wish == "few") {
-    if (auto few = FewOutputsConv(s)) return few;
-  }
-  if (wish.empty() && PointwiseSuits(s)) {
-    if (auto product = PointwiseConv(s)) return product;
-  }
-  if (wish == "windows" || (wish.empty() && WindowsSuit(s))) {
-    if (auto windows = WindowsConv(s)) return windows;
-  }
-  if (wish == "windows" || (wish.empty() && WindowsGradientSuits(s))) {
-    if (auto windows = WindowsGradientConv(s)) return windows;
-  }
-  auto own = [&]() -> std::unique_ptr<Prepared> {
-    if (gradient) return std::move(gradient);
-    if (rows) return std::move(rows);
-    if (suit(false)) return LinesConv(s);
-    if (auto depthwise = DepthwiseConv(s)) return depthwise;
-    if (auto product = PointwiseConv(s)) return product;
-    return GeneralConv(s);
-  };
-  if (wish.empty() || wish == "onednn") {
-    bool mixes = false;
-    if (auto fast = OneDnnConv(s, &mixes)) return mixes ? FiniteConv(s, std::move(fast), own()) : std::move(fast);
-  }
-  return own();
+  bool finishes = false;
+  std::unique_ptr<Prepared> conv = Choose(s, epilogue, &finishes);
+  if (!epilogue || finishes) return conv;
+  return ThenEpilogue(std::move(conv), s.output_elements / std::max<int64_t>(1, s.output_features), s.output_features,
+                      epilogue);
 }
 
 [[maybe_unused]] const bool registered = RegisterCall("conv", &PrepareConv);

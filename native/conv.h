@@ -9,6 +9,7 @@
 #include "calls.h"
 #include "divide.h"
 #include "element.h"
+#include "epilogue.h"
 #include "gemm_blocked.h"
 #include "status.h"
 
@@ -46,6 +47,9 @@ struct ConvShape {
   }
 };
 
+// Whether results lie one after the other, those of one position side by side.
+bool IsDense(const ConvShape& shape);
+
 // Works for every type and shape.
 std::unique_ptr<Prepared> GeneralConv(const ConvShape& shape);
 
@@ -68,8 +72,8 @@ std::unique_ptr<Prepared> DepthwiseGradientConv(const ConvShape& shape);
 // Whether that is better than a library that knows the shape.
 bool DepthwiseGradientSuits(const ConvShape& shape);
 
-// Kernels of one element at every position; null for other shapes.
-std::unique_ptr<Prepared> PointwiseConv(const ConvShape& shape);
+// Kernels of one element at every position; null for other shapes. With an epilogue it may run it, and says so.
+std::unique_ptr<Prepared> PointwiseConv(const ConvShape& shape, const EpilogueCall& epilogue, bool* finishes);
 // Whether that is better than a library that knows the shape.
 bool PointwiseSuits(const ConvShape& shape);
 
@@ -78,8 +82,9 @@ std::unique_ptr<Prepared> LinesConv(const ConvShape& shape);
 // Whether that is better than a library that knows the shape, or than the others here.
 bool LinesSuit(const ConvShape& shape, bool library);
 
-// Windows where they lie, with features innermost; null for other shapes and types.
-std::unique_ptr<Prepared> WindowsConv(const ConvShape& shape);
+// Windows where they lie, with features innermost; null for other shapes and types. With an epilogue it may run it, and
+// says so.
+std::unique_ptr<Prepared> WindowsConv(const ConvShape& shape, const EpilogueCall& epilogue, bool* finishes);
 // Whether that is better than a library that knows the shape.
 bool WindowsSuit(const ConvShape& shape);
 

@@ -39,12 +39,19 @@ bool Continues(const Positions& p) { return p.batches == 1 || p.count == 1 || p.
 
 class Pointwise : public Prepared {
  public:
-  Pointwise(const GemmShape& shape, Accumulator accumulator, bool kernel_first)
-      : shape_(shape), accumulator_(accumulator), kernel_first_(kernel_first) {}
+  Pointwise(const GemmShape& shape, Accumulator accumulator, bool kernel_first, const EpilogueCall& epilogue)
+      : shape_(shape), accumulator_(accumulator), kernel_first_(kernel_first), epilogue_(epilogue) {}
 
   Status Run(void* const* operands, void* const* results, ExecContext& context) const override {
-    BlockedGemm(shape_, accumulator_, operands[kernel_first_ ? 1 : 0], operands[kernel_first_ ? 0 : 1], results[0],
-                context.pool);
+    void* pointers[EpilogueCall::kMost];
+    Epilogue epilogue;
+    GemmExtras extras;
+    if (epilogue_) {
+      epilogue = epilogue_.Bind(operands, results, pointers);
+      extras.epilogue = &epilogue;
+    }
+    BlockedGemm(shape_, accumulator_, operands[kernel_first_ ? 1 : 0], operands[kernel_first_ ? 0 : 1],
+                results[epilogue_.home()], context.pool, extras);
     return Status();
   }
 
@@ -52,11 +59,12 @@ class Pointwise : public Prepared {
   GemmShape shape_;
   Accumulator accumulator_;
   bool kernel_first_;  // features are far apart in the result, positions adjacent
+  EpilogueCall epilogue_;
 };
 
 }  // namespace
 
-std::unique_ptr<Prepared> PointwiseConv(const ConvShape& s) {
+std::unique_ptr<Prepared> PointwiseConv(const ConvShape& s, const EpilogueCall& epilogue, bool* finishes) {
   if (s.groups() != 1) return nullptr;
   for (const ConvWindow& w : s.windows) {
     if (w.kernel != 1 || w.stride != 1 || w.pad_low != 0 || w.pad_high != 0 || w.input_dilation != 1) return nullptr;
@@ -81,23 +89,24 @@ std::unique_ptr<Prepared> PointwiseConv(const ConvShape& s) {
     g.b_row = s.kernel_input_stride, g.b_col = s.kernel_output_stride;
   }
   g.d_type = s.output_type;
-  return std::make_unique<Pointwise>(g, s.accumulator, kernel_first);
+  const bool finish = epilogue && !kernel_first && IsDense(s);
+  if (finish) *finishes = true;
+  return std::make_unique<Pointwise>(g, s.accumulator, kernel_first, finish ? epilogue : EpilogueCall());
 }
 
 // Two kinds. With channels first the kernel times each image where it lies: oneDNN would rearrange the image and its
-// result. Where that is better the compiler has left them so (passes/channels_last.py). And without AVX-512 some where
-// oneDNN 3.2 reads the input from memory once for every few output features: 14² x 2048 to 256 takes 5.5 ms where the
-// product takes 1.8. At the others of these shapes the product is level, or up to a fifth behind.
+// result. Where that is better the compiler has left them so (passes/channels_last.py). And without AVX-512 those of
+// many features: level with windows and with oneDNN 3.2, or up to a quarter ahead (docs/measurements.md); of fewer ones
+// the rows are packed for few columns.
 bool PointwiseSuits(const ConvShape& s) {
-  constexpr int64_t kFeatures = 1536, kBytes = 1 << 20;
+  constexpr int64_t kFeatures = 64;
   if (s.input_type != Element::kF32) return false;
   const int64_t positions = s.output_elements / s.output_batch / s.output_features;
   if (!s.windows.empty() && s.windows.back().input_stride == 1 && s.output_feature_stride == positions &&
       s.input_feature_stride == positions) {
     return true;
   }
-  return ChosenIsa() != Isa::kAvx512 && s.input_features >= kFeatures &&
-         s.input_elements * SizeOf(s.input_type) > kBytes;
+  return ChosenIsa() != Isa::kAvx512 && s.input_features >= kFeatures;
 }
 
 }  // namespace ferrule

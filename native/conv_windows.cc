@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -24,8 +25,9 @@ constexpr ConvWindow kNoDimension = {1, 1, 1, 1, 0, 0, 1, 1, false, 0, 0, 0};
 template <class T>
 class Windows : public Prepared {
  public:
-  explicit Windows(const ConvShape& shape)
+  Windows(const ConvShape& shape, const EpilogueCall& epilogue)
       : s_(shape),
+        epilogue_(epilogue),
         x_(s_.windows.back()),
         y_(s_.windows.size() > 1 ? s_.windows[s_.windows.size() - 2] : kNoDimension),
         features_(s_.kernel_features),
@@ -59,8 +61,11 @@ class Windows : public Prepared {
     void* panels = kept ? kept->data() : context.allocate(context.allocate_self, bytes);
     if (!panels) return OutOfMemory("no memory for a convolution's kernel, " + std::to_string(bytes) + " bytes");
     if (!kept) pack(panels);
-    Multiply(static_cast<const T*>(operands[0]), static_cast<const T*>(panels), static_cast<T*>(results[0]),
-             context.pool);
+    void* pointers[EpilogueCall::kMost];
+    Epilogue epilogue;
+    if (epilogue_) epilogue = epilogue_.Bind(operands, results, pointers);
+    Multiply(static_cast<const T*>(operands[0]), static_cast<const T*>(panels),
+             static_cast<T*>(results[epilogue_.home()]), epilogue_ ? &epilogue : nullptr, context.pool);
     return Status();
   }
 
@@ -68,6 +73,7 @@ class Windows : public Prepared {
   static constexpr int64_t kDeep = 768;              // of a panel at once, which comes from near caches for each tile
   static constexpr int64_t kBlockBytes = 700 << 10;  // of the rows that a task copies; a chunk needs part of them
   static constexpr int64_t kMostPositions = 512;     // of a task
+  static constexpr int64_t kFinishedBytes = 256 << 10;
 
   static int64_t Bytes(int64_t count) { return count * static_cast<int64_t>(sizeof(T)); }
 
@@ -155,14 +161,15 @@ class Windows : public Prepared {
     });
   }
 
-  void Multiply(const T* input, const T* panels, T* output, ThreadPool* pool) const {
+  void Multiply(const T* input, const T* panels, T* output, const Epilogue* epilogue, ThreadPool* pool) const {
     const Unit unit = ChooseUnit(pool->threads());
     const int64_t pitch = Reach(y_, unit.rows), image = outer_taps_ * pitch * width_;
     const int64_t blocks = DivideUp(y_.output, unit.rows), across = DivideUp(x_.output, columns_);
     const int64_t units = DivideUp(images_, unit.images) * blocks * across;
     const std::vector<Chunk> chunks = Chunks(pitch);
     // Where there are few, several tasks share the columns of one.
-    const int64_t parts = std::min(panels_, DivideUp(2 * pool->threads(), units * s_.groups()));
+    const int64_t unit_panels = epilogue ? PanelsOfEpilogue() : 1, column_units = DivideUp(panels_, unit_panels);
+    const int64_t parts = std::min(column_units, DivideUp(2 * pool->threads(), units * s_.groups()));
     pool->For(units * s_.groups() * parts, 1, [&](int64_t begin, int64_t end) {
       static thread_local AlignedScratch rows_scratch, windows_scratch;
       int64_t copied = -1;
@@ -190,15 +197,28 @@ class Windows : public Prepared {
           std::fill(next, windows + most, windows[positions - 1]);
           copied = number;
         }
-        T* to = output + ((first_image * y_.output + first_row) * x_.output + first_column) * s_.output_features +
-                group * outputs_;
-        for (int64_t p = panels_ * part / parts; p < panels_ * (part + 1) / parts; ++p) {
-          Columns(chunks, windows, positions, panels + (group * panels_ + p) * depth_ * FloatKernels<T>().columns,
-                  std::min<int64_t>(FloatKernels<T>().columns, outputs_ - p * FloatKernels<T>().columns),
-                  to + p * FloatKernels<T>().columns);
+        const int64_t first = (first_image * y_.output + first_row) * x_.output + first_column;
+        T* to = output + first * s_.output_features + group * outputs_;
+        const int64_t width = FloatKernels<T>().columns, end_unit = column_units * (part + 1) / parts;
+        const int64_t end_panel = std::min(panels_, end_unit * unit_panels);
+        // Units of columns that are finished together, as many as stay in a near cache.
+        const int64_t together = std::max<int64_t>(1, kFinishedBytes / Bytes(positions * unit_panels * width));
+        int64_t done = column_units * part / parts * unit_panels;
+        for (int64_t p = done; p < end_panel; ++p) {
+          Columns(chunks, windows, positions, panels + (group * panels_ + p) * depth_ * width,
+                  std::min<int64_t>(width, outputs_ - p * width), to + p * width);
+          if (!epilogue || (p + 1 - done < together * unit_panels && p + 1 < end_panel)) continue;
+          const int64_t end = std::min(outputs_, (p + 1) * width);
+          (*epilogue)(first, positions, group* outputs_ + done * width, end - done * width);
+          done = p + 1;
         }
       }
     });
+  }
+
+  // So many panels are whole units of the epilogue's columns.
+  static int64_t PanelsOfEpilogue() {
+    return std::lcm(kEpilogueUnit, FloatKernels<T>().columns) / FloatKernels<T>().columns;
   }
 
   // The results of a panel at some positions.
@@ -282,6 +302,7 @@ class Windows : public Prepared {
   static constexpr int64_t kMostRows = 12, kMostColumns = 64;  // of a tile
 
   const ConvShape s_;
+  const EpilogueCall epilogue_;
   const ConvWindow x_, y_;  // the innermost dimensions
   const int64_t features_, outputs_;
   std::vector<ConvWindow> outer_;
@@ -290,16 +311,6 @@ class Windows : public Prepared {
   int64_t images_, columns_, width_, depth_,
       panels_;  // the width: elements of a padded row, or of a part of a long one
 };
-
-// Whether results lie one after the other, those of one position side by side.
-bool IsDense(const ConvShape& s) {
-  int64_t next = s.output_features;
-  for (size_t d = s.windows.size(); d-- > 0; next *= s.windows[d].output) {
-    if (s.windows[d].output > 1 && s.windows[d].output_stride != next) return false;
-  }
-  return (s.output_features == 1 || s.output_feature_stride == 1) &&
-         (s.output_batch == 1 || s.output_batch_stride == next);
-}
 
 }  // namespace
 
@@ -317,7 +328,7 @@ bool WindowsSuit(const ConvShape& s) {
          4 * outputs >= 3 * RoundUp(outputs, columns);
 }
 
-std::unique_ptr<Prepared> WindowsConv(const ConvShape& s) {
+std::unique_ptr<Prepared> WindowsConv(const ConvShape& s, const EpilogueCall& epilogue, bool* finishes) {
   if (s.windows.empty() || s.batch_groups != 1 || s.input_type != s.kernel_type || s.input_type != s.output_type) {
     return nullptr;
   }
@@ -326,9 +337,14 @@ std::unique_ptr<Prepared> WindowsConv(const ConvShape& s) {
   for (const ConvWindow& w : s.windows) {
     if (w.input_dilation != 1) return nullptr;
   }
-  if (s.input_type == Element::kF32 && ChosenKernels().f32.windows) return std::make_unique<Windows<float>>(s);
-  if (s.input_type == Element::kF64 && ChosenKernels().f64.windows) return std::make_unique<Windows<double>>(s);
-  return nullptr;
+  // Groups begin anywhere among an epilogue's columns.
+  const bool finish = epilogue && (s.groups() == 1 || s.group_outputs() % kEpilogueUnit == 0);
+  const EpilogueCall own = finish ? epilogue : EpilogueCall();
+  std::unique_ptr<Prepared> found;
+  if (s.input_type == Element::kF32 && ChosenKernels().f32.windows) found = std::make_unique<Windows<float>>(s, own);
+  if (s.input_type == Element::kF64 && ChosenKernels().f64.windows) found = std::make_unique<Windows<double>>(s, own);
+  if (found && finish) *finishes = true;
+  return found;
 }
 
 }  // namespace ferrule

@@ -3,9 +3,9 @@
 
 #include "attributes.h"
 #include "calls.h"
+#include "epilogue.h"
 #include "gemm_blocked.h"
 #include "gemm_call.h"
-#include "gemm_epilogue.h"
 #include "gemm_library.h"
 #include "gemm_pieces.h"
 #include "gemm_sparse.h"
@@ -14,27 +14,6 @@
 #include "thread_pool.h"
 
 namespace ferrule {
-
-EpilogueCall::EpilogueCall(const CallDesc& call, Attributes* attributes) {
-  // The number of its arguments is a function's own affair; Python makes it and the call together.
-  function_ = reinterpret_cast<BlockFunction>(reinterpret_cast<void*>(attributes->Function("epilogue")));
-  if (!function_) {
-    attributes->Expect(2, 1);
-    return;
-  }
-  int64_t place = attributes->Int("place"), home = attributes->Int("home");
-  kept_ = attributes->Bool("kept", false);
-  grain_ = std::max<int64_t>(1, attributes->Int("grain", 1));
-  auto operands = static_cast<int64_t>(call.operands.size()), results = static_cast<int64_t>(call.results.size());
-  if (operands < 2 || place < 0 || place > operands - 2 || home < 0 || home >= results - (kept_ && home > 0) ||
-      results <= kept_ || operands - 1 + results > static_cast<int64_t>(kMost)) {
-    attributes->Fail("the epilogue's operands and results do not fit");
-    function_ = nullptr;
-    return;
-  }
-  place_ = static_cast<size_t>(place), home_ = static_cast<size_t>(home);
-  reads_ = static_cast<size_t>(operands - 2), writes_ = static_cast<size_t>(results - kept_);
-}
 
 GemmShape GemmShapeOf(const CallDesc& call, const Shape& product, Attributes* attributes) {
   GemmShape shape;
@@ -101,27 +80,6 @@ class Gemm : public Prepared {
   bool packed_;  // the right side comes from gemm.pack
 };
 
-// A library's product, and then the epilogue over all of it.
-class ThenEpilogue : public Prepared {
- public:
-  ThenEpilogue(std::unique_ptr<Prepared> product, const GemmShape& shape, const EpilogueCall& epilogue)
-      : product_(std::move(product)), rows_(shape.batch * shape.m), columns_(shape.n), epilogue_(epilogue) {}
-
-  Status Run(void* const* operands, void* const* results, ExecContext& context) const override {
-    FERRULE_RETURN_IF_ERROR(product_->Run(operands, results + epilogue_.home(), context));
-    void* pointers[EpilogueCall::kMost];
-    Epilogue epilogue = epilogue_.Bind(operands, results, pointers);
-    context.pool->For(rows_, epilogue_.grain(),
-                      [&](int64_t begin, int64_t end) { epilogue(begin, end - begin, 0, columns_); });
-    return Status();
-  }
-
- private:
-  std::unique_ptr<Prepared> product_;
-  int64_t rows_, columns_;
-  EpilogueCall epilogue_;
-};
-
 Result<std::unique_ptr<Prepared>> PrepareGemm(const CallDesc& call) {
   Attributes attributes(call);
   EpilogueCall epilogue(call, &attributes);
@@ -141,7 +99,7 @@ Result<std::unique_ptr<Prepared>> PrepareGemm(const CallDesc& call) {
   if (packed) return own();
   std::unique_ptr<Prepared> dense = TileGemm(shape, right, epilogue, own);
   if (!dense && (dense = LibraryGemm(shape, right))) {
-    if (epilogue) dense = std::make_unique<ThenEpilogue>(std::move(dense), shape, epilogue);
+    if (epilogue) dense = ThenEpilogue(std::move(dense), shape.batch * shape.m, shape.n, epilogue);
     dense = GemmInPieces(std::move(dense), shape, right, epilogue);
   }
   return SparseOrNot(shape, epilogue, dense ? std::move(dense) : own());

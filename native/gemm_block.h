@@ -6,8 +6,8 @@
 #include <type_traits>
 
 #include "aligned_scratch.h"
+#include "epilogue.h"
 #include "gemm_blocked.h"
-#include "gemm_epilogue.h"
 
 namespace ferrule {
 namespace gemm {
@@ -102,8 +102,9 @@ class Blocked {
   // Rows of sums that are kept elsewhere until they are rounded: B is packed once for them.
   static constexpr int64_t kSumRows = 512;
 
-  // So many columns of a block are finished at once: they are in the second-level cache, and each row is worth a loop.
-  static constexpr int64_t kFinished = 2 * kEpilogueUnit;
+  // So many columns of a block are finished at once, or of few rows as many as have so many bytes: they are in the
+  // second-level cache, and each row is worth a loop.
+  static constexpr int64_t kFinished = 2 * kEpilogueUnit, kFinishedBytes = 256 << 10;
   // So many sums whose rows are whole are.
   static constexpr int64_t kWorthFinishing = 4096;
 
@@ -292,14 +293,19 @@ class Blocked {
             }
             continue;
           }
+          // Columns that lie in a near cache when they are finished; the more of a row, the better for what else is
+          // read.
+          const int64_t finished_at =
+              std::max(kFinished, kFinishedBytes / (rows * static_cast<int64_t>(sizeof(T))) / kFinished * kFinished);
+          int64_t finished = 0;
           for (int64_t j = 0; j < columns; j += nr) {
             Panel panel = panel_at(j);
             if (fetch) panel.FetchNext(nr, rows <= kFewRows || (rows <= mr && rows > mr - kFewRows));
             for (int64_t i = 0; i < rows; i += mr) multiply(i, j, panel);
             int64_t end = std::min(j + nr, columns);
-            if (finish && (end % kFinished == 0 || end == columns)) {
-              int64_t begin = j / kFinished * kFinished;
-              (*epilogue_)(row + ic, rows, column + jc + begin, end - begin);
+            if (finish && (end % finished_at == 0 || end == columns)) {
+              (*epilogue_)(row + ic, rows, column + jc + finished, end - finished);
+              finished = end;
             }
           }
         }

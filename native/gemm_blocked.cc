@@ -5,8 +5,8 @@
 #include <type_traits>
 
 #include "cpu_features.h"
+#include "epilogue.h"
 #include "gemm_block.h"
-#include "gemm_epilogue.h"
 #include "gemm_few.h"
 #include "gemm_spread.h"
 #include "gemm_vectors.h"

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
+#include "epilogue.h"
 #include "few_sums.h"
 #include "gemm_block.h"
-#include "gemm_epilogue.h"
 #include "gemm_spread.h"
 
 namespace ferrule {

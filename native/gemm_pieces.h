@@ -7,8 +7,8 @@
 #include <memory>
 
 #include "calls.h"
+#include "epilogue.h"
 #include "gemm_blocked.h"
-#include "gemm_epilogue.h"
 
 namespace ferrule {
 

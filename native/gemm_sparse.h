@@ -3,8 +3,8 @@
 
 #include <memory>
 
+#include "epilogue.h"
 #include "gemm_blocked.h"
-#include "gemm_epilogue.h"
 #include "program.h"
 
 namespace ferrule {

@@ -5,8 +5,8 @@
 #include <memory>
 
 #include "calls.h"
+#include "epilogue.h"
 #include "gemm_blocked.h"
-#include "gemm_epilogue.h"
 
 namespace ferrule {
 

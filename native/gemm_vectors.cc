@@ -4,8 +4,8 @@
 #include <complex>
 #include <type_traits>
 
+#include "epilogue.h"
 #include "gemm_block.h"
-#include "gemm_epilogue.h"
 #include "gemm_spread.h"
 
 namespace ferrule {

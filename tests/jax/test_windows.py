@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jaxlib.mlir.dialects import stablehlo
+from test_finish import steps
 
 import jax
 from ferrule.codegen.scan import direction
@@ -249,3 +250,58 @@ def test_gradients_of_other_types():
         g = np.random.default_rng(2).integers(1, 50, (2, 32, 32, 8)).astype(dtype)
         (want,) = evaluate_block(simplify(graph(function, x, g)), [x, g])
         np.testing.assert_array_equal(ferrule(function, x, g).astype(np.float32), want.astype(np.float32))
+
+
+def scaled(x):
+    return jnp.maximum(x * jnp.arange(1, 1 + x.shape[-1], dtype=np.float32) - 2, 0)
+
+
+def costly(x):
+    return jax.nn.gelu(scaled(x))
+
+
+# What is reduced, the window, its strides, and how many kernels there are: an element that is in several windows is
+# computed again in each while that is less than to write it and read it again.
+BEFORE = [
+    (scaled, (2, 2), (2, 2), 1),
+    (scaled, (3, 3), (2, 2), 1),
+    (costly, (2, 2), (2, 2), 1),
+    (costly, (2, 2), (3, 2), 1),
+    (costly, (3, 3), (1, 1), 3),  # windows of each dimension, one after the other
+    (lambda x: scaled(x.transpose(0, 2, 3, 1) * 3 + 1), (2, 2), (2, 2), 1),
+    (lambda x: scaled(x) + jnp.sum(x, 2, keepdims=True), (2, 2), (2, 2), 2),
+]
+
+
+@pytest.mark.parametrize("kind", ["max", "add"])
+@pytest.mark.parametrize("padding", ["VALID", "SAME"])
+@pytest.mark.parametrize("before, window, strides, kernels", BEFORE)
+def test_producers_are_computed_on_the_way(before, window, strides, kernels, padding, kind):
+    op, init, _ = OPS[kind]
+
+    def function(x):
+        return lax.reduce_window(before(x), np.float32(init), op, (1, *window, 1), (1, *strides, 1), padding)
+
+    x = special(2, 24, 28, 32)
+    assert steps(function, x).count("launch") == kernels
+    (want,) = evaluate_block(simplify(graph(function, x)), [x])
+    exact = before is scaled and kind == "max"
+    np.testing.assert_allclose(ferrule(function, x), want, rtol=0 if exact else 1e-4, atol=0 if exact else 1e-4)
+
+
+def test_a_producer_that_others_read():
+    """The gradient of a network's pooling reads what was pooled, too: it may be computed again in each."""
+
+    def function(x, g):
+        def pooled(x):
+            return lax.reduce_window(scaled(x), -np.inf, lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")
+
+        y, back = jax.vjp(pooled, x)
+        return y, back(g)[0]
+
+    x, g = special(2, 24, 28, 32), special(2, 12, 14, 32)
+    want = evaluate_block(simplify(graph(function, x, g)), [x, g])
+    with jax.default_device(jax.devices("ferrule")[0]):
+        got = jax.jit(function)(x, g)
+    for a, b in zip(got, want, strict=True):
+        np.testing.assert_array_equal(np.asarray(a), b)

@@ -21,7 +21,7 @@ from ferrule.codegen.tiles import crossing
 from ferrule.ir import Block, Value
 from ferrule.targets.machine import Machine
 
-# native/gemm_epilogue.h has the same number.
+# native/epilogue.h has the same number.
 UNIT = 64
 
 

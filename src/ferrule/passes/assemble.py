@@ -14,6 +14,7 @@ from ferrule.codegen.kernel_cache import KernelCache
 from ferrule.codegen.object import compile_kernels
 from ferrule.ir import Block, Op, Tensor, Value
 from ferrule.passes.allocate import Plan
+from ferrule.passes.finish import columns
 from ferrule.program import Call, Case, Copy, Entry, Fn, Launch, Program, Step, While
 from ferrule.targets.cpu import host
 from ferrule.targets.machine import Machine
@@ -200,8 +201,8 @@ class _Assembler:
     def call(self, op: Op) -> Step:
         attrs: dict[str, Any] = dict(op.attrs["attrs"])
         finished = None
-        if op.regions and op.attrs["target"] == "gemm":
-            number = self.epilogue(op.regions[0], attrs["n"])
+        if op.regions and op.attrs["target"] in ("gemm", "conv"):
+            number = self.epilogue(op.regions[0], columns(op))
             finished = self.texts[number]
             attrs |= {"epilogue": Fn(number), "grain": finished.grain}
         elif op.regions:

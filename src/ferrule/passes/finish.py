@@ -1,10 +1,11 @@
-"""Finish: the cpu's matrix products carry the kernel that reads them.
+"""Finish: the cpu's matrix products and convolutions carry the kernel that reads them.
 
 A kernel that reads each element of a product only where it computes the same element of its results (a bias, an
 activation, a residual, an optimizer's step) becomes part of the product's call: native/gemm_blocked.cc runs it on each
 block of rows and columns when its sums are complete, while it is in the cache. The product itself is formed in a result
 of the kernel that has its type, so that it takes no memory of its own; where there is none, or others read it, too, it
-is the call's first result.
+is the call's first result. A convolution whose features lie side by side is a product of positions and features, which
+native/conv_windows.cc and conv_pointwise.cc finish in the same way, and other ways to compute one behind its end.
 
     %4 = library(%0, %1, %bias) {target = "gemm", attrs = {…, place = 0, home = 0, kept = False}} : tensor<64x128xf32> {
       (%p: tensor<64x128xf32>, %b: tensor<128xf32>): …    the kernel's operands; `place` is the product's number
@@ -23,8 +24,10 @@ from ferrule.ir import Block, Op, Tensor, Value, rewrite
 from ferrule.passes.allocate import reads_pointwise, viewed
 from ferrule.targets.machine import Machine
 
-# Pointers that such a kernel may have (native/gemm_epilogue.h has the same number).
+# Pointers that such a kernel may have (native/epilogue.h has the same number).
 MOST = 24
+# A kernel goes over the features of one position at a time; where there are fewer, its own loop over all is better.
+FEATURES = 32
 
 
 @dataclass
@@ -124,7 +127,9 @@ def _join(
             continue
         if operand.shape != kernel.results[0].shape or not reads_pointwise(region, region.args[i]):
             continue
-        if not fits(region, product.attrs["attrs"]["n"], machine):
+        if product.attrs["target"] == "conv" and operand is not source:
+            continue  # the call reads its sizes from the shape
+        if not fits(region, columns(product), machine):
             continue
         reads = {viewed(v) for v in (*product.operands, *kernel.operands)}
         if any(behind.get(r) in reads for r in (*kernel.results, *([source] if not alone else []))):
@@ -135,11 +140,25 @@ def _join(
         return
 
 
+def columns(product: Op) -> int:
+    """Of the matrix that the call computes (all those of a batch as one)."""
+    return product.results[0].shape[-1] if product.attrs["target"] == "conv" else product.attrs["attrs"]["n"]
+
+
 def _ours(op: Op | None) -> bool:
     """Is this a product that Ferrule's own loops do? (Narrow ones go to a library: native/gemm_library.cc.)"""
-    if op is None or op.name != "library" or op.attrs["target"] != "gemm" or op.regions:
+    if op is None or op.name != "library" or op.regions:
+        return False
+    if op.attrs["target"] != "gemm" and not (op.attrs["target"] == "conv" and _rows_of_features(op)):
         return False
     return all(isinstance(v.type, Tensor) and v.dtype.itemsize >= 4 for v in op.operands)
+
+
+def _rows_of_features(conv: Op) -> bool:
+    """Does a convolution's result have its features side by side, enough for a kernel over each position's?"""
+    attrs, shape = conv.attrs["attrs"], conv.result.shape
+    order = (attrs["output_batch_dimension"], *attrs["output_spatial_dimensions"], attrs["output_feature_dimension"])
+    return order == tuple(range(len(shape))) and shape[-1] >= FEATURES
 
 
 def _views(value: Value) -> list[Value]:

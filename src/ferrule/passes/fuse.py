@@ -328,15 +328,13 @@ class _Fuser:
         return frozenset(found)
 
     def _crosses_lanes(self, op: Op, homes: frozenset[Op]) -> bool:
-        """Would a reduction along its vectors, or one of windows, read the transposed array across memory, a line for
-        each element?
+        """Would a reduction along its vectors read the transposed array across memory, a line for each element?
 
         Elementwise kernels go over such an array in squares.
         """
         if self.machine is None or self.machine.grouped or not crosses(op):
             return False
-        kernels = (*homes, *self._passes_over(op))
-        return any(k.name == "reduce_window" or (k.name == "reduce" and runs_along_lanes(k)) for k in kernels)
+        return any(kernel.name == "reduce" and runs_along_lanes(kernel) for kernel in (*homes, *self._passes_over(op)))
 
     def _better_near(self, op: Op) -> bool:
         """Is the op itself, on the cpu, so dear that a small value is not to be computed twice?"""

@@ -1,9 +1,10 @@
-// What follows a matrix product elementwise: compiled code that runs on blocks of the product while they are in the
-// cache (src/ferrule/passes/finish.py, codegen/block_kernel.py).
+// What follows a matrix product or a convolution elementwise: compiled code that runs on blocks of the product while
+// they are in the cache (src/ferrule/passes/finish.py, codegen/block_kernel.py).
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 
 #include "attributes.h"
 #include "calls.h"
@@ -30,6 +31,7 @@ class EpilogueCall {
  public:
   static constexpr size_t kMost = 25;  // pointers
 
+  EpilogueCall() = default;  // none
   // Reads the call's attributes; leaves the failure there when they do not fit.
   EpilogueCall(const CallDesc& call, Attributes* attributes);
   explicit operator bool() const { return function_ != nullptr; }
@@ -53,5 +55,9 @@ class EpilogueCall {
   bool kept_ = false;  // the first result is the product itself, which the function does not write
   int64_t grain_ = 1;
 };
+
+// A call that knows nothing of epilogues, and then the epilogue over all of its result.
+std::unique_ptr<Prepared> ThenEpilogue(std::unique_ptr<Prepared> call, int64_t rows, int64_t columns,
+                                       const EpilogueCall& epilogue);
 
 }  // namespace ferrule
