@@ -73,6 +73,7 @@ class Windows : public Prepared {
   static constexpr int64_t kDeep = 768;              // of a panel at once, which comes from near caches for each tile
   static constexpr int64_t kBlockBytes = 700 << 10;  // of the rows that a task copies; a chunk needs part of them
   static constexpr int64_t kMostPositions = 512;     // of a task
+  static constexpr int64_t kShallow = 256;           // sums of so few terms
   static constexpr int64_t kFinishedBytes = 256 << 10;
 
   static int64_t Bytes(int64_t count) { return count * static_cast<int64_t>(sizeof(T)); }
@@ -96,12 +97,15 @@ class Windows : public Prepared {
   // read, threads that wait for the last one.
   Unit ChooseUnit(int64_t threads) const {
     Unit best = {1, 1};
+    // Short sums take hardly longer than what finishes them, which goes over memory best where rows are whole.
+    const int64_t whole = kFinishedBytes / Bytes(outputs_);
+    const int64_t most = epilogue_ && depth_ <= kShallow ? std::min(kMostPositions, whole) : kMostPositions;
     if (columns_ < x_.output) return best;
     double least = 0;
     auto consider = [&](Unit unit) {
       const int64_t read = Reach(y_, unit.rows) * unit.images, positions = unit.images * unit.rows * x_.output;
       const bool first = least == 0;
-      if (!first && (Bytes(outer_taps_ * read * width_) > kBlockBytes || positions > kMostPositions)) return false;
+      if (!first && (Bytes(outer_taps_ * read * width_) > kBlockBytes || positions > most)) return false;
       const int64_t tiles = DivideUp(positions, FloatKernels<T>().rows) * FloatKernels<T>().rows;
       const int64_t units = DivideUp(images_, unit.images) * DivideUp(y_.output, unit.rows) * s_.groups();
       const double copied = static_cast<double>(outer_taps_ * read * width_) * kCopied;

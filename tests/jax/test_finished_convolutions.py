@@ -154,7 +154,8 @@ for shape in ("windows", "long rows", "points", "groups", "one position"):
     args = arguments(image, kernel, how)
     with jax.default_device(device):
         got = jax.jit(lambda *a: normalized(*a, **how))(*args)
-    want = jax.jit(lambda *a: normalized(*a, **how), device=jax.devices("cpu")[0])(*args)
+    with jax.default_device(jax.devices("cpu")[0]):
+        want = jax.jit(lambda *a: normalized(*a, **how))(*args)
     np.testing.assert_allclose(got, want, rtol=2e-4, atol=2e-4)
 print("right")
 """,
