@@ -50,21 +50,18 @@ def test_the_second_process_finds_what_the_first_built(run):
     assert "damaged" not in run.said and "not used" not in run.said
 
 
-@pytest.mark.parametrize("damage", ["cut", "flip", "empty", "other"])
-def test_a_damaged_file_is_made_again(run, damage):
-    one, two = run(1.0, 2.0)
-    whole = one.read_bytes()
-    bad = {
-        "cut": whole[:-1],
-        "flip": whole[:-100] + bytes([whole[-100] ^ 1]) + whole[-99:],
-        "empty": b"",
-        "other": two.read_bytes(),
-    }[damage]
-    one.write_bytes(bad)
-    run(1.0, 2.0)
-    assert "is damaged" in run.said
-    assert len(one.read_bytes()) == len(whole)
-    run(1.0, 2.0)
+def test_damaged_files_are_made_again(run):
+    files = run(1.0, 2.0, 3.0, 4.0)
+    assert len(files) == 4
+    whole = [file.read_bytes() for file in files]
+    cut, flip, other = whole[0][:-1], bytearray(whole[1]), whole[0]
+    flip[-100] ^= 1
+    for file, bad in zip(files, (cut, flip, b"", other)):
+        file.write_bytes(bad)
+    run(1.0, 2.0, 3.0, 4.0)
+    assert run.said.count("is damaged") == 4
+    assert [file.stat().st_size for file in files] == [len(data) for data in whole]
+    run(1.0, 2.0, 3.0, 4.0)
     assert "is damaged" not in run.said
 
 

@@ -37,18 +37,18 @@ for m, n, k in [(256, 256, 256), (128, 512, 512), (200, 300, 500), (81, 512, 513
     for left, right, out in [(bf16, bf16, np.float32), (bf16, bf16, bf16), (np.int8, np.int8, np.int32),
                              (np.uint8, np.int8, np.int32)]:
         c = np.arange(n).astype(np.float32 if out != np.int32 else np.int32) % 5
+        weights = [values((k, n), right) for _ in range(2)]  # other ones of the same shape
+        calls = [(values((m, k), left), b) for b in weights for _ in range(3)]  # as they come, kept, found
+        products = [(a.astype(np.float32) @ b.astype(np.float32)).astype(out).astype(np.float64) for a, b in calls]
         for name, (ours, theirs) in FOLLOW.items():
             if out == bf16 and name != "nothing":
                 continue  # rounded differently where a kernel keeps f32
             run = jax.jit(lambda a, b, c: ours(product(a, b, out), c))
-            for _ in range(2):  # other weights of the same shape
-                b = jax.device_put(values((k, n), right))
-                for _ in range(4):  # as they come, kept, found; the left side differs
-                    a = values((m, k), left)
-                    exact = a.astype(np.float64) @ np.asarray(b).astype(np.float64)
-                    exact = jax.tree.leaves(theirs(exact.astype(out).astype(np.float64), c.astype(np.float64)))
-                    for x, y in zip(jax.tree.leaves(run(a, b, c)), exact, strict=True):
-                        np.testing.assert_array_equal(np.asarray(x).astype(np.float64), y, f"{m} {n} {k} {left} {name}")
+            on_device = [jax.device_put(b) for b in weights]
+            for i, (a, _) in enumerate(calls):
+                exact = jax.tree.leaves(theirs(products[i], c.astype(np.float64)))
+                for x, y in zip(jax.tree.leaves(run(a, on_device[i // 3], c)), exact, strict=True):
+                    np.testing.assert_array_equal(np.asarray(x).astype(np.float64), y, f"{m} {n} {k} {left} {name}")
 # The weights are part of the program.
 w = values((512, 512), bf16)
 run = jax.jit(lambda a: jnp.tanh(product(a, w, np.float32)))
@@ -60,11 +60,14 @@ for batch, m, n, k in [(16, 64, 64, 64), (17, 100, 64, 90), (5, 128, 300, 65), (
     for left, right, out in [(bf16, bf16, np.float32), (np.int8, np.int8, np.int32)]:
         for sides in ("bmk,bkn->bmn", "bmk,bnk->bmn", "bkm,bkn->bmn", "mbk,kbn->bmn", "bmk,kn->bmn"):
             at = dict(zip("bmnk", (batch, m, n, k)))
-            a, b = (values(tuple(at[x] for x in side), t) for side, t in zip(sides[:-5].split(","), (left, right)))
+            one, two = sides[:-5].split(",")
+            a, b = (values(tuple(at[x] for x in side), t) for side, t in ((one, left), (two, right)))
             run = jax.jit(lambda a, b: jnp.maximum(jnp.einsum(sides, a, b, preferred_element_type=out), 1))
-            exact = np.maximum(np.einsum(sides, a.astype(np.float64), b.astype(np.float64)), 1)
+            rows = a.transpose([one.index(x) for x in "bmk"]).astype(np.float32)
+            columns = b.transpose([two.index(x) for x in "bkn" if x in two]).astype(np.float32)
+            exact = np.maximum(rows @ columns, 1)
             for _ in range(2):
-                np.testing.assert_array_equal(np.asarray(run(a, b)).astype(np.float64), exact, f"{sides} {at} {left}")
+                np.testing.assert_array_equal(np.asarray(run(a, b)), exact, f"{sides} {at} {left}")
 print("fine")
 """
 

@@ -51,8 +51,11 @@ def test_positions(device, dtype, descending):
         x = column(n, dtype)
         with jax.default_device(device):
             found = np.asarray(jax.jit(lambda x: jnp.argsort(x, descending=descending))(x))
-        with jax.default_device(jax.devices("cpu")[0]):
-            expected = np.asarray(jnp.argsort(x, descending=descending))
+        if descending:
+            with jax.default_device(jax.devices("cpu")[0]):
+                expected = np.asarray(jnp.argsort(x, descending=True))
+        else:  # XLA takes long for it
+            expected = np.argsort(x.astype("f4"), kind="stable")  # which holds all of these keys
         np.testing.assert_array_equal(found, expected)
 
 

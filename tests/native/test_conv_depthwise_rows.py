@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from instruction_sets import LESSER_SETS
 from one_call import call, elsewhere
 from test_calls import bf16, close, conv_reference, random, standard_conv
 
@@ -38,7 +39,7 @@ def test_shapes(number: int, dtype: str) -> None:
     convolved(*SHAPES[number], dtype)
 
 
-@pytest.mark.parametrize("isa", ["avx2", "baseline"])
+@pytest.mark.parametrize("isa", LESSER_SETS)
 def test_lesser_processors(isa: str) -> None:
     code = """
 from test_conv_depthwise_rows import SHAPES, TYPES, convolved

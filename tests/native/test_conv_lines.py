@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from instruction_sets import ALL_SETS
 from one_call import call
 from test_calls import bf16, close, conv_reference, random, random_conv, standard_conv
 
@@ -52,7 +53,7 @@ def test_every_geometry(dtype, groups, monkeypatch):
     assert done > 10
 
 
-@pytest.mark.parametrize("isa", ["", "avx2", "baseline"])
+@pytest.mark.parametrize("isa", ALL_SETS)
 def test_long_lines(isa):
     code = """
 import sys

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from instruction_sets import ALL_SETS
 from one_call import call, elsewhere
 from test_calls import bf16, close, conv_reference, random, standard_conv
 
@@ -32,7 +33,7 @@ def check():
         done += 1
 
 
-@pytest.mark.parametrize("isa", ["", "avx2", "baseline"])
+@pytest.mark.parametrize("isa", ALL_SETS)
 @pytest.mark.parametrize("threads", [1, 3])
 def test_every_geometry(isa, threads):
     elsewhere(

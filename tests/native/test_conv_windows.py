@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from instruction_sets import ALL_SETS
 from one_call import OneCall, call, elsewhere, tensor
 from test_calls import close, conv_reference, random, standard_conv
 from test_gemm_bounds import at_the_end
@@ -49,7 +50,7 @@ def check():
         close(found, want, dtype, rhs.size)
 
 
-@pytest.mark.parametrize("isa", ["", "avx2", "baseline"])
+@pytest.mark.parametrize("isa", ALL_SETS)
 @pytest.mark.parametrize("threads", [1, 3])
 def test_every_geometry(isa, threads):
     elsewhere(

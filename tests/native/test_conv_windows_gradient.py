@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from instruction_sets import ALL_SETS
 from one_call import OneCall, call, elsewhere, tensor
 from test_calls import close, conv_reference, random
 from test_gemm_bounds import at_the_end
@@ -53,7 +54,7 @@ def check():
         compare(images, gradients, "fd"[i // 2 % 2], some(1, 4), some(1, 3), some(-2, 4), some(1, 5))
 
 
-@pytest.mark.parametrize("isa", ["", "avx2", "baseline"])
+@pytest.mark.parametrize("isa", ALL_SETS)
 @pytest.mark.parametrize("threads", [1, 3])
 def test_every_geometry(isa, threads):
     elsewhere(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from instruction_sets import LESSER_SETS
 from one_call import call, elsewhere
 from test_calls import close, conv_reference, random, standard_conv
 
@@ -59,7 +60,7 @@ def test_products(dtype: str, columns: int) -> None:
             multiplied(*product, dtype, columns, turned)
 
 
-@pytest.mark.parametrize("isa", ["avx2", "baseline"])
+@pytest.mark.parametrize("isa", LESSER_SETS)
 def test_lesser_processors(isa: str) -> None:
     code = """
 from test_few_sums import PRODUCTS, SHAPES, convolved, multiplied

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from instruction_sets import ALL_SETS
 from one_call import OneCall, tensor
 from test_calls import under
 
@@ -44,7 +45,7 @@ def check() -> None:
         np.testing.assert_array_equal(d, a @ (b.T if turned else b))
 
 
-@pytest.mark.parametrize("isa", ["", "avx2", "baseline"])
+@pytest.mark.parametrize("isa", ALL_SETS)
 def test_bounds(isa):
     under(isa, "from test_gemm_bounds import check; check()")
 

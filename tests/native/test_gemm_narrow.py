@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import subprocess
@@ -27,18 +28,27 @@ def test_narrow(isa):
 
 
 def check():
-    from test_calls import bf16, close, gemm, laid_out, random, wide
+    from test_calls import bf16, close, gemm, laid_out, product, random, wide
+
+    drawn = functools.lru_cache(20)(laid_out)
+
+    @functools.lru_cache(20)
+    def sides(shape, types, left, right):
+        """Both sides and their product, made once for all types of results."""
+        batch, m, n, k = shape
+        a, b = drawn((batch, m, k), types[0], left), drawn((batch, k, n), types[1], right)
+        return a, b, product(a, b)
 
     # Odd sizes; more than one block of rows (192), of columns (1024), along k (256 or 512) and of sums (512 rows).
     shapes = [(3, 7, 5, 3), (1, 6, 16, 2), (2, 200, 33, 515), (1, 65, 1100, 77), (1, 530, 40, 1027), (1, 1, 70, 1001)]
     for shape, (left, right) in itertools.product(shapes, [(0, 0), (0, 1), (1, 0), (1, 1)]):
-        batch, m, n, k = shape
+        k = shape[-1]
         for types in "bbi", "bBi", "Bbi", "BBI", "hhi", "hbi", "bbh", "bbb", "bbl", "HHI":
-            a, b = laid_out((batch, m, k), types[0], left), laid_out((batch, k, n), types[1], right)
-            close(gemm(a, b, types[2]), (wide(a) @ wide(b)).astype(types[2]), types[2])
+            a, b, want = sides(shape, tuple(types[:2]), left, right)
+            close(gemm(a, b, types[2]), want.astype(types[2]), types[2])
         for types in (bf16, bf16, bf16), (bf16, bf16, "f"), (bf16, "f", "f"), ("f", bf16, bf16):
-            a, b = laid_out((batch, m, k), types[0], left), laid_out((batch, k, n), types[1], right)
-            close(gemm(a, b, types[2]), wide(a) @ wide(b), types[2], k)
+            a, b, want = sides(shape, types[:2], left, right)
+            close(gemm(a, b, types[2]), want, types[2], k)
     # The largest magnitudes, where sums of two products in 16 bits would saturate, and one in 32 bits wraps.
     for dtype in "b", "h":
         a = np.full((1, 9, 6), np.iinfo(dtype).min, dtype)
@@ -57,8 +67,7 @@ def check():
         m, n, left, right = (n, m, 1 - right, 1 - left) if turned else (m, n, left, right)
         kinds = ["bbi", "bBI", "Bbi", "hhi", "bbh", (bf16, bf16, bf16)]
         for types in [*kinds, ("f", bf16, "f"), (bf16, "f", "f"), ("e", bf16, "e"), ("f", "b", "f"), (bf16, "B", bf16)]:
-            a, b = laid_out((batch, m, k), types[0], left), laid_out((batch, k, n), types[1], right)
-            want = wide(a) @ wide(b)
+            a, b, want = sides((batch, m, n, k), tuple(types[:2]), left, right)
             close(gemm(a, b, types[2]), want.astype(types[2]) if types[2] in ("i", "I", "h") else want, types[2], k)
     # bf16 stays what it is: NaN, infinities, zeros of both signs, subnormals.
     special = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-39, 3.0, -2.5], bf16)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from instruction_sets import ALL_SETS
 from one_call import OneCall, tensor
 from test_calls import under
 from test_gemm_bounds import at_the_end
@@ -133,7 +134,7 @@ def check_nonfinite() -> None:
     assert np.isnan(found[5]).all() and (found[3] == 0).all() and not np.isnan(np.delete(found, 5, 0)).any()
 
 
-@pytest.mark.parametrize("isa", ["", "avx2", "baseline"])
+@pytest.mark.parametrize("isa", ALL_SETS)
 def test_results(isa: str) -> None:
     under(
         isa,
@@ -142,7 +143,7 @@ def test_results(isa: str) -> None:
     )
 
 
-@pytest.mark.parametrize("isa", ["", "avx2", "baseline"])
+@pytest.mark.parametrize("isa", ALL_SETS)
 def test_what_is_not_finite(isa: str) -> None:
     under(isa, "from test_gemm_sparse import check_nonfinite; check_nonfinite()")
 

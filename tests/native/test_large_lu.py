@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from instruction_sets import LESSER_SETS
 from scipy.linalg import lapack
 from test_small_matrix import exact, getf2, lu, normal
 
@@ -121,9 +122,9 @@ def test_large():
     check_factors("f", [(1100, 1100)])
 
 
-@pytest.mark.parametrize("variables", [{"FERRULE_ISA": "avx2"}, {"FERRULE_ISA": "baseline"}], ids=str)
-def test_other_instruction_sets(variables):
-    run(variables)
+@pytest.mark.parametrize("isa", LESSER_SETS)
+def test_other_instruction_sets(isa):
+    run({"FERRULE_ISA": isa})
 
 
 @pytest.mark.parametrize("threads", ["1", "4", "16"])

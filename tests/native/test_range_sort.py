@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from instruction_sets import ALL_SETS
 from one_call import call, elsewhere
 from test_calls import RNG, random
 
@@ -49,7 +50,7 @@ for kind in KINDS:
 """
 
 
-@pytest.mark.parametrize("isa", ["", "avx2", "baseline"])
+@pytest.mark.parametrize("isa", ALL_SETS)
 @pytest.mark.parametrize("threads", ["2", "3", "4"])
 def test_each_instruction_set_and_number_of_threads(isa: str, threads: str) -> None:
     elsewhere(SCRIPT, FERRULE_ISA=isa, FERRULE_NUM_THREADS=threads)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from instruction_sets import LESSER_SETS
 from one_call import call
 from scipy.linalg import lapack
 
@@ -203,7 +204,7 @@ for check in CHECKS.values():
     subprocess.run(command, check=True, env=os.environ | environment)
 
 
-@pytest.mark.parametrize("isa", ["avx2", "baseline"])
+@pytest.mark.parametrize("isa", LESSER_SETS)
 def test_other_instruction_sets(isa):
     elsewhere(FERRULE_ISA=isa)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from instruction_sets import LESSER_SETS
 from one_call import call
 from scipy.linalg import hadamard, lapack
 
@@ -154,7 +155,7 @@ def test_as_chosen(check, dtype):
     CHECKS[check](dtype)
 
 
-@pytest.mark.parametrize("isa", ["avx2", "baseline"])
+@pytest.mark.parametrize("isa", LESSER_SETS)
 def test_other_instruction_sets(isa):
     code = """
 import sys

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from instruction_sets import LESSER_SETS
 from one_call import call, elsewhere
 from test_calls import bf16, random, total_key, wide, with_specials
 
@@ -105,6 +106,6 @@ for dtype in "fdl":
 """
 
 
-@pytest.mark.parametrize("isa", ["baseline", "avx2"])
+@pytest.mark.parametrize("isa", LESSER_SETS)
 def test_other_instruction_sets(isa: str) -> None:
     elsewhere(SCRIPT, FERRULE_ISA=isa)
