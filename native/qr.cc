@@ -76,6 +76,50 @@ void GenerateLarge(const T* a, int64_t rows, int64_t columns, int64_t steps, con
   }
 }
 
+// The sum of products, in so many sums beside each other that the compiler makes vectors of them.
+template <class T>
+T Dot(const T* x, const T* y, int64_t n) {
+  constexpr int64_t kSums = 16;
+  T sums[kSums] = {}, rest = 0;
+  int64_t i = 0;
+  for (; i + kSums <= n; i += kSums) {
+    for (int64_t s = 0; s < kSums; ++s) sums[s] += x[i + s] * y[i + s];
+  }
+  for (; i < n; ++i) rest += x[i] * y[i];
+  for (int64_t half = kSums / 2; half > 0; half /= 2) {
+    for (int64_t s = 0; s < half; ++s) sums[s] += sums[s + half];
+  }
+  return sums[0] + rest;
+}
+
+// One reflection after the other on few columns from the left, as for a least-squares problem's right side: blocks of
+// reflections would take longer to make than these to apply.
+template <class T>
+void ApplyToFew(const T* a, int64_t rows, int64_t columns, int64_t steps, const T* tau, bool adjoint, T* c,
+                int64_t c_columns) {
+  static thread_local AlignedScratch scratch;
+  T* vectors = scratch.Get<T>((steps + c_columns) * rows);
+  T* sides = vectors + steps * rows;
+  for (int64_t i = 0; i < rows; ++i) {
+    for (int64_t k = 0; k < std::min(i, steps); ++k) vectors[k * rows + i] = a[i * columns + k];
+    if (i < steps) vectors[i * rows + i] = T(1);
+    for (int64_t j = 0; j < c_columns; ++j) sides[j * rows + i] = c[i * c_columns + j];
+  }
+  for (int64_t step = 0; step < steps; ++step) {
+    const int64_t k = adjoint ? step : steps - 1 - step;
+    if (tau[k] == T(0)) continue;  // none, whatever stands in the sides
+    const T* v = vectors + k * rows;
+    for (int64_t j = 0; j < c_columns; ++j) {
+      T* side = sides + j * rows;
+      const T factor = tau[k] * Dot(v + k, side + k, rows - k);
+      for (int64_t i = k; i < rows; ++i) side[i] -= factor * v[i];
+    }
+  }
+  for (int64_t i = 0; i < rows; ++i) {
+    for (int64_t j = 0; j < c_columns; ++j) c[i * c_columns + j] = sides[j * rows + i];
+  }
+}
+
 struct QrShape {
   int64_t batch, rows, columns, steps;  // steps: the reflections
   int64_t c_rows = 0, c_columns = 0;    // of what they are applied to
@@ -140,6 +184,9 @@ class Ormqr : public Prepared {
       const T* from = static_cast<const T*>(operands[2]) + i * other;
       T* c = static_cast<T*>(results[0]) + i * other;
       if (c != from) std::copy_n(from, other, c);
+      if (s_.left && s_.c_columns <= kFewSides && s_.rows * s_.steps <= kNearReflections) {
+        return ApplyToFew(a, s_.rows, s_.columns, s_.steps, tau, s_.adjoint, c, s_.c_columns);
+      }
       const AllReflections<T> all(a, s_.columns, s_.rows, s_.steps, tau, pool);
       all.Apply(s_.left, s_.adjoint, c, s_.c_columns, s_.left ? s_.c_columns : s_.c_rows, pool);
     });
@@ -147,6 +194,8 @@ class Ormqr : public Prepared {
   }
 
  private:
+  static constexpr int64_t kFewSides = 8, kNearReflections = 1 << 20;
+
   QrShape s_;
 };
 

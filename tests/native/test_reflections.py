@@ -109,7 +109,17 @@ def check_more_columns(dtype):
 
 
 def check_applied(dtype):
-    for rows, columns, others in [(1, 1, 1), (8, 5, 3), (5, 8, 70), (70, 70, 1), (300, 140, 65), (140, 300, 200)]:
+    for rows, columns, others in [
+        (1, 1, 1),
+        (8, 5, 3),
+        (5, 8, 70),
+        (70, 70, 1),
+        (203, 3, 1),
+        (300, 140, 65),
+        (300, 140, 8),
+        (300, 140, 9),
+        (140, 300, 200),
+    ]:
         factors, taus, q = check(normal((rows, columns), dtype), scale=1e4 * np.finfo(dtype).eps)
         c = normal((rows, others), dtype, 1)
         eps = np.finfo(dtype).eps * (10 + 8 * rows**0.5)
@@ -118,6 +128,18 @@ def check_applied(dtype):
             np.testing.assert_allclose(ormqr(factors, taus, c, True, adjoint), wide @ c, rtol=0, atol=eps)
             right = np.ascontiguousarray(c.T)
             np.testing.assert_allclose(ormqr(factors, taus, right, False, adjoint), right @ wide, rtol=0, atol=eps)
+
+
+def check_right_sides(dtype):
+    """As least-squares problems have them, below and above the limit for one reflection after the other."""
+    for rows, columns, sides in [(1200, 800, 1), (1200, 900, 1), (1200, 900, 8)]:
+        factors, taus = geqrf(a := normal((rows, columns), dtype))
+        x = normal((columns, sides), dtype, 1)
+        scale = np.finfo(dtype).eps * rows**0.5 * columns**0.5
+        applied = ormqr(factors, taus, a @ x, True, True)
+        np.testing.assert_allclose(applied[:columns], np.triu(factors[:columns]) @ x, rtol=0, atol=100 * scale)
+        np.testing.assert_allclose(applied[columns:], 0, rtol=0, atol=100 * scale)
+        np.testing.assert_allclose(ormqr(factors, taus, applied, True, False), a @ x, rtol=0, atol=100 * scale)
 
 
 def check_magnitudes(dtype):
@@ -179,6 +201,7 @@ CHECKS = {
     "large": check_large,
     "more columns": check_more_columns,
     "applied": check_applied,
+    "right sides": check_right_sides,
     "magnitudes": check_magnitudes,
     "no rank": check_no_rank,
     "not finite": check_not_finite,
@@ -227,6 +250,13 @@ def test_many_matrices_in_threads(shape):
         np.testing.assert_allclose(taus[i], one_taus, rtol=0, atol=1e-4)
         np.testing.assert_allclose(q[i] @ np.triu(factors[i])[: q.shape[-1]], a[i], rtol=0, atol=1e-4)
         np.testing.assert_allclose(applied[i], whole(one, one_taus).T @ c[i], rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("sides", [1, 8])
+def test_no_reflection_touches_nothing(sides):
+    """One with a factor of zero is none, as in LAPACK, whatever stands in the right side."""
+    c = np.full((5, sides), np.inf, "f")
+    np.testing.assert_array_equal(ormqr(np.ones((5, 3), "f"), np.zeros(3, "f"), c, True, False), c)
 
 
 @pytest.mark.parametrize("dtype", ["F", "i", "e"])
