@@ -129,6 +129,24 @@ def dense_block_torch(x, *kernels):
     return dense_block(x, *kernels, convolve=convolve_torch, join=join, activation=torch.nn.functional.silu)
 
 
+def pooled(x, w, b):
+    """What a network for digits begins with."""
+    y = jax.nn.relu(convolve(x, w, padding="VALID") + b)
+    return jax.lax.reduce_window(y, -jnp.inf, jax.lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")
+
+
+def pooled_torch(x, w, b):
+    return last(torch.nn.functional.max_pool2d(torch.relu(torch.conv2d(first(x), w, b)), 2))
+
+
+def with_residual(x, w, b, r):
+    return jax.nn.relu(convolve(x, w) + b + r)
+
+
+def with_residual_torch(x, w, b, r):
+    return torch.relu(convolve_torch(x, w) + b + r)
+
+
 def dense_kernels(layers, start, growth):
     found = []
     for i in range(layers):
@@ -290,6 +308,36 @@ def cases() -> list[Case]:
             torch_results=lambda found: (found[0], found[1].permute(2, 3, 1, 0)),
             flops=4.0 * count * 49,
             bytes=12.0 * count,
+        )
+    )
+    # What follows a convolution, and pooling that reads through it.
+    positions = 128 * 26 * 26
+    found.append(
+        Case(
+            "3×3, bias, relu, max pooling, 128 × 28² × 1 to 32",
+            pooled,
+            lambda: (normal(128, 28, 28, 1), normal(3, 3, 1, 32, seed=1), normal(32, seed=2)),
+            torch=pooled_torch,
+            torch_arguments=weights_first,
+            flops=2.0 * positions * 9 * 32,
+            bytes=4.0 * (128 * 28 * 28 + positions * 8),
+        )
+    )
+    count = 8 * 56 * 56
+    found.append(
+        Case(
+            "1×1, bias, residual, relu, 8 × 56² × 64 to 256",
+            with_residual,
+            lambda: (
+                normal(8, 56, 56, 64),
+                normal(1, 1, 64, 256, seed=1, scale=0.1),
+                normal(256, seed=2),
+                normal(8, 56, 56, 256, seed=3),
+            ),
+            torch=with_residual_torch,
+            torch_arguments=weights_first,
+            flops=2.0 * count * 64 * 256,
+            bytes=4.0 * count * (64 + 512),
         )
     )
     return found

@@ -34,6 +34,18 @@ def qr_torch(x):
     return q.abs(), r.abs()
 
 
+def least_squares(a, b):
+    """As lineax solves it: the factors are not multiplied out."""
+    packed, taus = jnp.linalg.qr(a, mode="raw")
+    packed, n = packed.T, a.shape[1]
+    right = jax.lax.linalg.ormqr(packed, taus, b, left=True, transpose=True)[:n]
+    return jax.scipy.linalg.solve_triangular(packed[:n], right)
+
+
+def least_squares_torch(a, b):
+    return torch.linalg.lstsq(a, b, driver="gels").solution
+
+
 def eigh(x):
     values, vectors = jnp.linalg.eigh(x)
     return values, (vectors * jnp.exp(values * 0.1)) @ vectors.T
@@ -106,6 +118,14 @@ def cases() -> list[Case]:
         ),
         Case("QR, 256", qr, lambda: (normal(256, 256),), torch=qr_torch, flops=8 * 256**3 / 3, tolerance=1e-2),
         Case("QR, 1024", qr, lambda: (normal(1024, 1024),), torch=qr_torch, flops=8 * 1024**3 / 3, tolerance=1e-2),
+        Case(
+            "least squares by QR, 1000 × 50, 1 right-hand side",
+            least_squares,
+            lambda: (normal(1000, 50), normal(1000, 1, seed=1)),
+            torch=least_squares_torch,
+            flops=2 * 1000 * 50.0**2,
+            tolerance=1e-3,
+        ),
         Case(
             "symmetric eigenvalues and vectors, 256",
             eigh,
