@@ -43,13 +43,9 @@ class Pointwise : public Prepared {
       : shape_(shape), accumulator_(accumulator), kernel_first_(kernel_first), epilogue_(epilogue) {}
 
   Status Run(void* const* operands, void* const* results, ExecContext& context) const override {
-    void* pointers[EpilogueCall::kMost];
-    Epilogue epilogue;
+    const EpilogueRun run(epilogue_, operands, results);
     GemmExtras extras;
-    if (epilogue_) {
-      epilogue = epilogue_.Bind(operands, results, pointers);
-      extras.epilogue = &epilogue;
-    }
+    extras.epilogue = run.get();
     BlockedGemm(shape_, accumulator_, operands[kernel_first_ ? 1 : 0], operands[kernel_first_ ? 0 : 1],
                 results[epilogue_.home()], context.pool, extras);
     return Status();

@@ -61,11 +61,9 @@ class Windows : public Prepared {
     void* panels = kept ? kept->data() : context.allocate(context.allocate_self, bytes);
     if (!panels) return OutOfMemory("no memory for a convolution's kernel, " + std::to_string(bytes) + " bytes");
     if (!kept) pack(panels);
-    void* pointers[EpilogueCall::kMost];
-    Epilogue epilogue;
-    if (epilogue_) epilogue = epilogue_.Bind(operands, results, pointers);
+    const EpilogueRun run(epilogue_, operands, results);
     Multiply(static_cast<const T*>(operands[0]), static_cast<const T*>(panels),
-             static_cast<T*>(results[epilogue_.home()]), epilogue_ ? &epilogue : nullptr, context.pool);
+             static_cast<T*>(results[epilogue_.home()]), run.get(), context.pool);
     return Status();
   }
 
@@ -74,7 +72,6 @@ class Windows : public Prepared {
   static constexpr int64_t kBlockBytes = 700 << 10;  // of the rows that a task copies; a chunk needs part of them
   static constexpr int64_t kMostPositions = 512;     // of a task
   static constexpr int64_t kShallow = 256;           // sums of so few terms
-  static constexpr int64_t kFinishedBytes = 256 << 10;
 
   static int64_t Bytes(int64_t count) { return count * static_cast<int64_t>(sizeof(T)); }
 
@@ -98,7 +95,7 @@ class Windows : public Prepared {
   Unit ChooseUnit(int64_t threads) const {
     Unit best = {1, 1};
     // Short sums take hardly longer than what finishes them, which goes over memory best where rows are whole.
-    const int64_t whole = kFinishedBytes / Bytes(outputs_);
+    const int64_t whole = kEpilogueBytes / Bytes(outputs_);
     const int64_t most = epilogue_ && depth_ <= kShallow ? std::min(kMostPositions, whole) : kMostPositions;
     if (columns_ < x_.output) return best;
     double least = 0;
@@ -206,7 +203,7 @@ class Windows : public Prepared {
         const int64_t width = FloatKernels<T>().columns, end_unit = column_units * (part + 1) / parts;
         const int64_t end_panel = std::min(panels_, end_unit * unit_panels);
         // Units of columns that are finished together, as many as stay in a near cache.
-        const int64_t together = std::max<int64_t>(1, kFinishedBytes / Bytes(positions * unit_panels * width));
+        const int64_t together = std::max<int64_t>(1, kEpilogueBytes / Bytes(positions * unit_panels * width));
         int64_t done = column_units * part / parts * unit_panels;
         for (int64_t p = done; p < end_panel; ++p) {
           Columns(chunks, windows, positions, panels + (group * panels_ + p) * depth_ * width,

@@ -38,8 +38,8 @@ class Both : public Prepared {
 
   Status Run(void* const* operands, void* const* results, ExecContext& context) const override {
     FERRULE_RETURN_IF_ERROR(call_->Run(operands, results + epilogue_.home(), context));
-    void* pointers[EpilogueCall::kMost];
-    Epilogue epilogue = epilogue_.Bind(operands, results, pointers);
+    const EpilogueRun run(epilogue_, operands, results);
+    const Epilogue& epilogue = *run.get();
     context.pool->For(rows_, epilogue_.grain(),
                       [&](int64_t begin, int64_t end) { epilogue(begin, end - begin, 0, columns_); });
     return Status();

@@ -50,13 +50,9 @@ class Gemm : public Prepared {
   }
 
   Status Run(void* const* operands, void* const* results, ExecContext& context) const override {
-    void* pointers[EpilogueCall::kMost];
-    Epilogue epilogue;
+    const EpilogueRun run(epilogue_, operands, results);
     GemmExtras extras;
-    if (epilogue_) {
-      epilogue = epilogue_.Bind(operands, results, pointers);
-      extras.epilogue = &epilogue;
-    }
+    extras.epilogue = run.get();
     Ref<Storage> packed = key_.empty() ? nullptr : Packed(operands[1], context);
     if (packed) extras.packed = packed->data();
     if (packed_) extras.packed = operands[1];

@@ -102,9 +102,9 @@ class Blocked {
   // Rows of sums that are kept elsewhere until they are rounded: B is packed once for them.
   static constexpr int64_t kSumRows = 512;
 
-  // So many columns of a block are finished at once, or of few rows as many as have so many bytes: they are in the
+  // So many columns of a block are finished at once, or of few rows as many as have kEpilogueBytes: they are in the
   // second-level cache, and each row is worth a loop.
-  static constexpr int64_t kFinished = 2 * kEpilogueUnit, kFinishedBytes = 256 << 10;
+  static constexpr int64_t kFinished = 2 * kEpilogueUnit;
   // So many sums whose rows are whole are.
   static constexpr int64_t kWorthFinishing = 4096;
 
@@ -293,10 +293,8 @@ class Blocked {
             }
             continue;
           }
-          // Columns that lie in a near cache when they are finished; the more of a row, the better for what else is
-          // read.
           const int64_t finished_at =
-              std::max(kFinished, kFinishedBytes / (rows * static_cast<int64_t>(sizeof(T))) / kFinished * kFinished);
+              std::max(kFinished, kEpilogueBytes / (rows * static_cast<int64_t>(sizeof(T))) / kFinished * kFinished);
           int64_t finished = 0;
           for (int64_t j = 0; j < columns; j += nr) {
             Panel panel = panel_at(j);

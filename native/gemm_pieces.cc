@@ -64,9 +64,7 @@ class InPieces : public Prepared {
       FERRULE_RETURN_IF_ERROR(GetRight(operands[1], context, &right));
       if (!right) return whole_->Run(operands, results, context);
     }
-    void* pointers[EpilogueCall::kMost];
-    Epilogue epilogue;
-    if (epilogue_) epilogue = epilogue_.Bind(operands, results, pointers);
+    const EpilogueRun run(epilogue_, operands, results);
     void* result = results[epilogue_.home()];
     const int64_t a_step = right ? rows_ * s_.a_row : s_.a_batch, d_step = right ? rows_ * s_.d_row : s_.d_batch;
     std::atomic<int> failed{0};
@@ -78,7 +76,7 @@ class InPieces : public Prepared {
                                    right ? right->data() : At(operands[1], s_.b_type, i * s_.b_batch),
                                    At(result, s_.d_type, i * d_step));
         if (status != 0) failed = status;
-        if (epilogue_) epilogue(row, rows, 0, s_.n);
+        if (run.get()) (*run.get())(row, rows, 0, s_.n);
       }
     });
     return failed == 0 ? Status() : Failed(failed);

@@ -37,10 +37,8 @@ class SparseGemm : public Prepared {
     const T* a = static_cast<const T*>(operands[0]);
     const T* b = static_cast<const T*>(operands[1]);
     T* d = static_cast<T*>(results[epilogue_.home()]);
-    void* pointers[EpilogueCall::kMost];
-    Epilogue epilogue;
-    if (epilogue_) epilogue = epilogue_.Bind(operands, results, pointers);
-    const Epilogue* after = epilogue_ ? &epilogue : nullptr;
+    const EpilogueRun run(epilogue_, operands, results);
+    const Epilogue* after = run.get();
     const Sides left = SidesOf({a, s_.m, s_.k, s_.a_row, s_.a_col}, s_.a_batch);
     const Sides right = SidesOf({b, s_.n, s_.k, s_.b_col, s_.b_row}, s_.b_batch);
     constexpr int64_t kSize = sizeof(T);

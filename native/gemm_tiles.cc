@@ -119,10 +119,8 @@ class Tiles : public Prepared {
   }
 
   Status Run(void* const* operands, void* const* results, ExecContext& context) const override {
-    void* pointers[EpilogueCall::kMost];
-    Epilogue epilogue;
-    if (epilogue_) epilogue = epilogue_.Bind(operands, results, pointers);
-    Output out = {static_cast<char*>(results[epilogue_.home()]), epilogue_ ? &epilogue : nullptr};
+    const EpilogueRun run(epilogue_, operands, results);
+    Output out = {static_cast<char*>(results[epilogue_.home()]), run.get()};
     const auto* a = static_cast<const char*>(operands[0]);
     Ref<Storage> kept = key_.empty() ? nullptr : Kept(operands[1], context);
     if (split_) {

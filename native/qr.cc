@@ -76,30 +76,15 @@ void GenerateLarge(const T* a, int64_t rows, int64_t columns, int64_t steps, con
   }
 }
 
-// The sum of products, in so many sums beside each other that the compiler makes vectors of them.
-template <class T>
-T Dot(const T* x, const T* y, int64_t n) {
-  constexpr int64_t kSums = 16;
-  T sums[kSums] = {}, rest = 0;
-  int64_t i = 0;
-  for (; i + kSums <= n; i += kSums) {
-    for (int64_t s = 0; s < kSums; ++s) sums[s] += x[i + s] * y[i + s];
-  }
-  for (; i < n; ++i) rest += x[i] * y[i];
-  for (int64_t half = kSums / 2; half > 0; half /= 2) {
-    for (int64_t s = 0; s < half; ++s) sums[s] += sums[s + half];
-  }
-  return sums[0] + rest;
-}
-
 // One reflection after the other on few columns from the left, as for a least-squares problem's right side: blocks of
 // reflections would take longer to make than these to apply.
 template <class T>
 void ApplyToFew(const T* a, int64_t rows, int64_t columns, int64_t steps, const T* tau, bool adjoint, T* c,
                 int64_t c_columns) {
   static thread_local AlignedScratch scratch;
-  T* vectors = scratch.Get<T>((steps + c_columns) * rows);
-  T* sides = vectors + steps * rows;
+  const auto& kernels = FloatKernels<T>();
+  T* vectors = scratch.Get<T>((steps + c_columns) * rows + c_columns);
+  T *sides = vectors + steps * rows, *factors = sides + c_columns * rows;
   for (int64_t i = 0; i < rows; ++i) {
     for (int64_t k = 0; k < std::min(i, steps); ++k) vectors[k * rows + i] = a[i * columns + k];
     if (i < steps) vectors[i * rows + i] = T(1);
@@ -108,11 +93,12 @@ void ApplyToFew(const T* a, int64_t rows, int64_t columns, int64_t steps, const 
   for (int64_t step = 0; step < steps; ++step) {
     const int64_t k = adjoint ? step : steps - 1 - step;
     if (tau[k] == T(0)) continue;  // none, whatever stands in the sides
-    const T* v = vectors + k * rows;
+    const T* v = vectors + k * rows + k;
+    T* rest = sides + k;
+    kernels.row_times_columns(rows - k, c_columns, v, rest, rows, factors, 1);
     for (int64_t j = 0; j < c_columns; ++j) {
-      T* side = sides + j * rows;
-      const T factor = tau[k] * Dot(v + k, side + k, rows - k);
-      for (int64_t i = k; i < rows; ++i) side[i] -= factor * v[i];
+      const T factor = -tau[k] * factors[j];
+      kernels.add_rows(1, rows - k, &factor, 0, v, 0, rest + j * rows);
     }
   }
   for (int64_t i = 0; i < rows; ++i) {
