@@ -11,6 +11,7 @@
 #include "element.h"
 #include "fft_large.h"
 #include "fft_plan.h"
+#include "large_copy.h"
 #include "program.h"
 #include "thread_pool.h"
 
@@ -151,6 +152,28 @@ class Fft : public Prepared {
     });
   }
 
+  // Asks for memory that will be read, or written: rows are shorter than what processors foresee, and their first stage
+  // reads parts of one far from each other.
+  template <bool kWritten>
+  static void Ask(const void* memory, int64_t bytes) {
+    for (int64_t at = 0; at < bytes; at += 64) __builtin_prefetch(static_cast<const char*>(memory) + at, kWritten);
+  }
+
+  // Runs `some(y)`, which writes the `count` numbers of a row to y: `to`, or a place nearby from where they go past
+  // the caches.
+  template <class F>
+  static void WriteRow(R* to, int64_t count, bool past, R* nearby, F&& some) {
+    const int64_t bytes = count * static_cast<int64_t>(sizeof(R));
+    if (!past) Ask<true>(to, bytes);
+    some(past ? nearby : to);
+    if (past) CopyPastCaches(reinterpret_cast<char*>(to), reinterpret_cast<const char*>(nearby), bytes);
+  }
+
+  // Is what is written last larger than caches?
+  bool Past(int64_t numbers) const {
+    return lengths_.size() == 1 && PastCaches(numbers * static_cast<int64_t>(sizeof(R)));
+  }
+
   // Runs `some(scratch, row)` for rows that FftPlan::TransformRow does; `scratch` has 6 plan.size() numbers.
   template <class F>
   void ForRows(const FftPlan<R>& plan, int64_t rows, ThreadPool& pool, F&& some) const {
@@ -169,8 +192,12 @@ class Fft : public Prepared {
     for (int64_t i = d + 1; i <= last; ++i) inner *= i == last ? columns_ : lengths_[i];
     for (int64_t i = 0; i < d; ++i) outer *= lengths_[i];
     if (inner == 1 && ByRows(plan, outer)) {
+      const bool past = Past(2 * outer * n);
       ForRows(plan, outer, pool, [&](R* scratch, int64_t row) {
-        plan.TransformRow(Parts(from + row * n), Parts(to + row * n), scratch, inverse, scale);
+        const C* x = from + row * n;
+        Ask<false>(x + n, n * sizeof(C));
+        WriteRow(Parts(to + row * n), 2 * n, past, scratch + 4 * n,
+                 [&](R* y) { plan.TransformRow(Parts(x), y, scratch, inverse, scale); });
       });
       return;
     }
@@ -261,13 +288,17 @@ class Fft : public Prepared {
     }
     const FftPlan<R>& plan = *plans_.back();
     if (ByRows(plan, Rows(count))) {
+      const bool past = Past(2 * Rows(count) * columns_);
       ForRows(plan, Rows(count), pool, [&](R* scratch, int64_t row) {
         const R* x = from + row * n;
-        R *z = scratch + 4 * h, *y = Parts(to + row * columns_);
+        R* z = scratch + 4 * h;
+        Ask<false>(x + n, n * sizeof(R));
         for (int64_t i = 0; !even && i < n; ++i) z[2 * i] = x[i], z[2 * i + 1] = 0;
-        plan.TransformRow(even ? x : z, z, scratch, false, R(1));
-        if (even) return loops_.unfold(z, roots_->values.data(), y, h, 0, h);
-        std::copy_n(z, 2 * columns_, y);
+        WriteRow(Parts(to + row * columns_), 2 * columns_, past, scratch, [&](R* y) {
+          plan.TransformRow(even ? x : z, z, scratch, false, R(1));
+          if (even) return loops_.unfold(z, roots_->values.data(), y, h, 0, h);
+          std::copy_n(z, 2 * columns_, y);
+        });
       });
       return;
     }
@@ -302,25 +333,31 @@ class Fft : public Prepared {
       return;
     }
     const FftPlan<R>& plan = *plans_.back();
+    const bool past = Past(Rows(count) * n);
     if (ByRows(plan, Rows(count)) && !even) {
       ForRows(plan, Rows(count), pool, [&](R* scratch, int64_t row) {
         const C* x = from + row * columns_;
         R* z = scratch + 4 * h;
+        Ask<false>(x + columns_, columns_ * sizeof(C));
         z[0] = x[0].real(), z[1] = 0;
         for (int64_t k = 1; k < columns_; ++k) {
           z[2 * k] = z[2 * (n - k)] = x[k].real();
           z[2 * k + 1] = x[k].imag(), z[2 * (n - k) + 1] = -x[k].imag();
         }
-        plan.TransformRow(z, z, scratch, true, scale_);
-        for (int64_t i = 0; i < n; ++i) to[row * n + i] = z[2 * i];
+        WriteRow(to + row * n, n, past, scratch, [&](R* y) {
+          plan.TransformRow(z, z, scratch, true, scale_);
+          for (int64_t i = 0; i < n; ++i) y[i] = z[2 * i];
+        });
       });
       return;
     }
     if (ByRows(plan, Rows(count))) {
       ForRows(plan, Rows(count), pool, [&](R* scratch, int64_t row) {
+        const C* x = from + row * columns_;
         R* z = scratch + 4 * h;
-        loops_.fold(Parts(from + row * columns_), roots_->values.data(), z, h, 0, h);
-        plan.TransformRow(z, to + row * n, scratch, true, scale_);
+        Ask<false>(x + columns_, columns_ * sizeof(C));
+        loops_.fold(Parts(x), roots_->values.data(), z, h, 0, h);
+        WriteRow(to + row * n, n, past, z, [&](R* y) { plan.TransformRow(z, y, scratch, true, scale_); });
       });
       return;
     }

@@ -18,7 +18,10 @@ constexpr int64_t kPiece = 1 << 20;
 constexpr int64_t kShared = 1 << 19, kShare = 1 << 17;
 constexpr int64_t kLine = 64;
 
-// Plain stores would read each line of the target first, only to overwrite it.
+}  // namespace
+
+bool PastCaches(int64_t bytes) { return bytes >= kPastCaches; }
+
 void CopyPastCaches(char* to, const char* from, int64_t bytes) {
 #if defined(__SSE2__)
   const int64_t head = std::min(bytes, (kLine - reinterpret_cast<intptr_t>(to) % kLine) % kLine);
@@ -48,8 +51,6 @@ void CopyPastCaches(char* to, const char* from, int64_t bytes) {
 #endif
 }
 
-}  // namespace
-
 void LargeCopy(ThreadPool& pool, void* to, const void* from, int64_t bytes) {
   char* const target = static_cast<char*>(to);
   const char* const source = static_cast<const char*>(from);
@@ -57,7 +58,7 @@ void LargeCopy(ThreadPool& pool, void* to, const void* from, int64_t bytes) {
     if (bytes > 0) std::memmove(to, from, static_cast<size_t>(bytes));
     return;
   }
-  const bool past = bytes >= kPastCaches;
+  const bool past = PastCaches(bytes);
   pool.For(bytes, past ? kPiece : kShare, [&](int64_t begin, int64_t end) {
     if (past) return CopyPastCaches(target + begin, source + begin, end - begin);
     std::memcpy(target + begin, source + begin, static_cast<size_t>(end - begin));
