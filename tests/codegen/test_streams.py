@@ -64,6 +64,26 @@ def test_past_the_cache(build, dtype: str, shape: tuple[int, ...]) -> None:
             np.testing.assert_array_equal(out, want)
 
 
+@pytest.mark.skipif(not host().triple.startswith("x86_64"), reason="stores past the cache are for x86")
+@pytest.mark.parametrize(
+    ("operands", "size", "past"),
+    [(1, 480, False), (1, 512, True), (2, 336, False), (2, 352, True), (4, 256, True), (6, 192, False)],
+)
+def test_what_is_read_and_written_fills_the_cache(operands: int, size: int, past: bool) -> None:
+    """A cache of 1024 numbers: results of a quarter go past it if they and what is read beside them fill it."""
+    g = Graph(*[Tensor((size,), DTYPES["f32"])] * operands)
+    total = g("negate", g.args[0])
+    for more in g.args[1:]:
+        total = g("add", total, more)
+    assert ("!nontemporal" in emit_kernel(g.done(total), "k", SMALL_CACHE).text) == past
+
+
+def test_of_an_operand_no_more_counts_than_the_result_has() -> None:
+    g = Graph(Tensor((4096,), DTYPES["f32"]))
+    cut = g("slice", g.args[0], start_indices=(0,), limit_indices=(480,), strides=(1,))
+    assert "!nontemporal" not in emit_kernel(g.done(g("negate", cut)), "k", SMALL_CACHE).text
+
+
 def test_in_an_operands_memory() -> None:
     block = negated("f32", (4096,))
     kernel = emit_kernel(block, "k", SMALL_CACHE)

@@ -1,6 +1,6 @@
-"""Results larger than the cache are written past it: a plain store reads the line first, a third of all traffic.
+"""What does not stay in the cache is written past it: a plain store reads the line first, a third of all traffic.
 
-Whoever reads such a result next would not find it in the cache anyway. In an operand's own memory the line is there
+Whoever reads such a result next would not find it in the cache anyway: what was read beside it has taken its place. In an operand's own memory the line is there
 already, and the store would only throw it out; whether a result lies there is seen when the kernel runs.
 """
 
@@ -13,8 +13,8 @@ from ferrule.codegen.llvm import V, i64
 from ferrule.ir import Block, tensor
 from ferrule.ops import OPS
 
-# The share of the last cache from which on a result does not stay there beside what it is computed from.
-SHARE = 0.75
+# A kernel that reads and writes as much as the last cache holds leaves a result there only if it is the smaller part.
+SHARE = 0.25
 # Beyond so many operations for an element memory is not what a kernel waits for.
 BUSY = 64
 # Bytes of a line, and of the shortest register.
@@ -29,7 +29,11 @@ def alignment(family: Family, block: Block, width: int, inner: int, whole_lines:
     machine = family.machine
     if machine.grouped or not machine.triple.startswith("x86_64") or sum(OPS[op.name].flops for op in block.ops) > BUSY:
         return 0
-    found = LINE
+    found, most = LINE, max(tensor(value).size for value in block.results)
+    # Of an operand no more is read than one element for each of the result.
+    moved = sum(min(tensor(v).size, most) * tensor(v).dtype.itemsize for v in (*block.args, *block.results))
+    if moved < machine.cache_bytes:
+        return 0
     for value in block.results:
         size = tensor(value).dtype.itemsize
         if tensor(value).nbytes < SHARE * machine.cache_bytes:

@@ -14,7 +14,7 @@ APX = ("ccmp", "cf", "egpr", "ndd", "nf", "ppx", "push2pop2", "zu")
 _X86_LEVELS = ((64, ("avx512f", "avx512bw", "avx512dq", "avx512vl")), (32, ("avx2", "fma")), (16, ("sse2",)))
 
 # Two processors of a server that are a virtual machine see all of its last cache, which others use as well (480 MB).
-_CACHE_FOR_EACH = 32 << 20
+_CACHE_FOR_EACH = 48 << 20
 _SYSTEM = Path("/sys/devices/system/cpu")
 
 
