@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from fused import Graph, Linked, evaluate, sample
+from fused import Graph, Linked, evaluate, monoid, sample
 
 from ferrule.codegen.kernel import emit_kernel
 from ferrule.ir import Block, Tensor
@@ -35,12 +35,22 @@ def transposed(dtype: str, shape: tuple[int, ...]) -> Block:
     return g.done(g("negate", g("transpose", g.args[0], permutation=(1, 0))))
 
 
+def above_the_least(dtype: str, shape: tuple[int, ...]) -> Block:
+    """A row kernel: elements less the least of their row."""
+    g = Graph(Tensor(shape, DTYPES[dtype]))
+    least = g("reduce", g.args[0], g.const(9, dtype), dimensions=(1,), regions=[monoid("minimum", dtype)])
+    all_of_it = g("broadcast_in_dim", least, result=g.args[0].type, broadcast_dimensions=(0,))
+    return g.done(g("subtract", g.args[0], all_of_it))
+
+
 CASES = [
     (negated, "f32", (64, 64)),
     (negated, "f32", (5000,)),
     (negated, "bf16", (40, 128)),
     (negated, "i8", (8192,)),
     (negated, "complex<f32>", (1024,)),
+    (above_the_least, "f32", (16, 256)),
+    (above_the_least, "f64", (7, 128)),
     (transposed, "f32", (64, 48)),
     (transposed, "f64", (96, 80)),
 ]
@@ -51,7 +61,8 @@ CASES = [
 def test_past_the_cache(build, dtype: str, shape: tuple[int, ...]) -> None:
     block = build(dtype, shape)
     kernel = emit_kernel(block, "k", SMALL_CACHE)
-    past = build is negated or SMALL_CACHE.vector_bytes == 64  # parts of lines of several rows would not be joined
+    # Parts of lines of several rows would not be joined.
+    past = build is not transposed or SMALL_CACHE.vector_bytes == 64
     assert ("!nontemporal" in kernel.text) == ("sfence" in kernel.text) == past
     assert "!nontemporal" not in emit_kernel(block, "k", host()).text
     linked = Linked([kernel], SMALL_CACHE)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from ferrule.codegen import short_rows
+from ferrule.codegen import short_rows, streams
 from ferrule.codegen.emitter import Emitter, Family
 from ferrule.codegen.index import ZERO, Index
 from ferrule.codegen.lanes import bits_of
@@ -179,8 +179,14 @@ def emit(family: Family, block: Block, outputs: Sequence[V], begin: V, end: V, n
         compute(Index(i, 0, 0, rows))
         return []
 
-    if rows == 1:
-        iteration(i64(0), [])
-    else:
-        family.b.loop(begin, end, 1, [], iteration, "rows")
-    return rows, grain(rows, nanoseconds)
+    def write() -> int:
+        if rows == 1:
+            iteration(i64(0), [])
+        else:
+            family.b.loop(begin, end, 1, [], iteration, "rows")
+        return rows
+
+    # What waits in the result's memory has its lines in the cache.
+    past = 0 if kept else streams.alignment(family, block, width if columns % (wide * width) else wide * width, columns)
+    grid = streams.either(family, [family.pointers[a] for a in block.args], outputs, past, write)
+    return grid, grain(grid, nanoseconds)

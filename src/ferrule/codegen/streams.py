@@ -1,7 +1,8 @@
 """What does not stay in the cache is written past it: a plain store reads the line first, a third of all traffic.
 
-Whoever reads such a result next would not find it in the cache anyway: what was read beside it has taken its place. In an operand's own memory the line is there
-already, and the store would only throw it out; whether a result lies there is seen when the kernel runs.
+Whoever reads such a result next would not find it in the cache anyway: what was read beside it has taken its place. In
+an operand's own memory the line is there already, and the store would only throw it out; whether a result lies there is
+seen when the kernel runs.
 """
 
 from __future__ import annotations
