@@ -52,7 +52,12 @@ CASES = [
     (above_the_least, "f32", (16, 256)),
     (above_the_least, "f64", (7, 128)),
     (transposed, "f32", (64, 48)),
+    (transposed, "f32", (64, 61)),
+    (transposed, "f32", (16, 1203)),
     (transposed, "f64", (96, 80)),
+    (transposed, "bf16", (64, 40)),
+    (transposed, "i16", (96, 77)),
+    (transposed, "complex<f32>", (32, 33)),
 ]
 
 
@@ -61,9 +66,7 @@ CASES = [
 def test_past_the_cache(build, dtype: str, shape: tuple[int, ...]) -> None:
     block = build(dtype, shape)
     kernel = emit_kernel(block, "k", SMALL_CACHE)
-    # Parts of lines of several rows would not be joined.
-    past = build is not transposed or SMALL_CACHE.vector_bytes == 64
-    assert ("!nontemporal" in kernel.text) == ("sfence" in kernel.text) == past
+    assert "!nontemporal" in kernel.text and "sfence" in kernel.text
     assert "!nontemporal" not in emit_kernel(block, "k", host()).text
     linked = Linked([kernel], SMALL_CACHE)
     x = sample(shape, dtype)
@@ -102,6 +105,13 @@ def test_in_an_operands_memory() -> None:
     want = -x
     Linked([kernel], SMALL_CACHE).run(kernel, [x, x])
     np.testing.assert_array_equal(x, want)
+
+
+@pytest.mark.skipif(host().vector_bytes == 64, reason="one square has whole lines")
+def test_squares_beside_each_other_would_read_pieces_of_what_lies_in_the_results_order() -> None:
+    g = Graph(Tensor((64, 64), DTYPES["f32"]))
+    block = g.done(g("add", g.args[0], g("transpose", g.args[0], permutation=(1, 0))))
+    assert "!nontemporal" not in emit_kernel(block, "k", SMALL_CACHE).text
 
 
 def test_rows_that_no_line_ends_stay_in_the_cache() -> None:

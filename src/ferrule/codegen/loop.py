@@ -130,11 +130,13 @@ def _in_squares(
     body: Body,
     nanoseconds: float,
 ) -> tuple[int, int]:
-    lanes = prod(sizes[squares.lanes :])
-    past = streams.alignment(family, block, squares.side, lanes, whole_lines=True)
+    # How many squares make a line; what is read in the result's order would be read in pieces where they are several.
+    lanes, numbers = prod(sizes[squares.lanes :]), (1, 2, 4) if squares.again else (1,)
+    lines = {n: streams.alignment(family, block, n * squares.side, lanes, whole_lines=True) for n in numbers}
+    abreast = next((n for n in numbers if lines[n]), 1)
     pointers = [family.pointers[a] for a in block.args]
-    write = partial(tiles, family, sizes, squares, begin, end, body)
-    grid = streams.either(family, pointers, outputs, past, write)
+    write = partial(tiles, family, sizes, squares, begin, end, body, abreast)
+    grid = streams.either(family, pointers, outputs, lines[abreast], write)
     return grid, grain(grid, nanoseconds)
 
 

@@ -309,7 +309,7 @@ def store(
             whole = shuffle(b, values[0], values[1], order)
             flags = None if mask is None else _double(b, mask, width)
         if flags is None:
-            b.store(whole, address, stream or align, stream > 0)
+            b.store(whole, address, min(stream, count * width * align) or align, stream > 0)
         else:
             name = f"llvm.masked.store.{suffix(whole.type)}.p0"
             place = f"ptr align {align} {address.ref}"

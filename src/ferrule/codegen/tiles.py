@@ -17,8 +17,9 @@ from ferrule.codegen.runs import orders
 from ferrule.ir import Block, Value, tensor
 from ferrule.ops import OPS
 
-# Squares in one iteration of the grid, in each direction.
+# Squares in one iteration of the grid, in each direction; rows of them where whole lines go past the cache.
 ROWS, COLUMNS = 4, 16
+TALL = 64
 # Runs of lanes that are shorter than so many squares go together with the next ones.
 LANES = 4
 # Runs of less than a line: so many of them in one iteration of the grid, in each direction.
@@ -188,8 +189,13 @@ def tiles(
     begin: V,
     end: V,
     body: Callable[[Emitter, Sequence[Component]], None],
+    abreast: int = 1,
 ) -> int:
     """Loops over the index space in squares of `side` rows by `side` lanes; gives the grid.
+
+    `abreast`: with so many squares beside each other, whose lanes are written as one line of memory, in the order in
+    which the operand is read. Such lines can go past the cache; then nobody waits for the places that are written, far
+    from each other, and what is read comes in order.
 
     Where that is allowed, the last square of a row or column that is no multiple of the side begins within the one
     before it, and computes the same again. Else what is left is done line by line.
@@ -200,14 +206,17 @@ def tiles(
     rows, inner = prod(sizes[r] for r in squares.rows), prod(sizes[squares.lanes :])
     outside = [d for d in range(squares.lanes) if d not in squares.rows]
     others = [sizes[d] for d in outside]
-    high, wide = ROWS * width, COLUMNS * width
+    high, wide = (ROWS * width, COLUMNS * width) if abreast == 1 else (TALL * width, abreast * width)
     down, right = -(-rows // high), -(-inner // wide)
     edge_width = 1 if family.machine.grouped else width  # there are no loads from many addresses in SPIR-V
 
     def iteration(i: V, _: list[V]) -> list[V]:
         em = family.at(1)
         with em.scope():
-            *outer, row, column = em.ix.split(Index(i, 0, 0, prod(others) * down * right), [*others, down, right])
+            turns = [down, right] if abreast == 1 else [right, down]
+            *outer, row, column = em.ix.split(Index(i, 0, 0, prod(others) * down * right), [*others, *turns])
+            if abreast > 1:
+                row, column = column, row
             top, left = em.ix.mul(row, high), em.ix.mul(column, wide)
             bottom = em.ix.clamp(em.ix.add(top, high), 0, rows)
             edge = em.ix.clamp(em.ix.add(left, wide), 0, inner)
@@ -232,12 +241,14 @@ def tiles(
                 with em.scope():
                     (y, below), (x, beside) = within(y, rows), within(x, inner)
                     first, lanes = Index(y, 0, 0, rows, below), Index(x, 1, 0, inner, beside)
-                    tile = Tile(width, first, first, 0, family.depth)
+                    line = [em.ix.add(lanes, n * width)._replace(high=inner) for n in range(abreast)]
+                    found = [Tile(width, first, first, 0, family.depth) for _ in line]
                     for number in range(width):
-                        tile.number = number
-                        tile.row = em.ix.add(first, number)._replace(high=rows)
-                        family.tile = tile
-                        body(vectors, place(tile.row, lanes))
+                        for tile, part in zip(found, line, strict=True):
+                            tile.number = number
+                            tile.row = em.ix.add(first, number)._replace(high=rows)
+                            family.tile = tile
+                            body(vectors, place(tile.row, part))
                     family.tile = None
 
             def strip(y: V, _: list[V]) -> list[V]:
@@ -246,7 +257,7 @@ def tiles(
                     square(y, x)
                     return []
 
-                b.loop(left.base, last_lane.base, width, [], one, "squares")
+                b.loop(left.base, last_lane.base, abreast * width, [], one, "squares")
                 return []
 
             b.loop(top.base, last_row.base, width, [], strip, "strips")
