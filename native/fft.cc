@@ -166,10 +166,10 @@ class Fft : public Prepared {
     const int64_t bytes = count * static_cast<int64_t>(sizeof(R));
     if (!past) Ask<true>(to, bytes);
     some(past ? nearby : to);
-    if (past) CopyPastCaches(reinterpret_cast<char*>(to), reinterpret_cast<const char*>(nearby), bytes);
+    if (past) CopyPastCaches(to, nearby, bytes);
   }
 
-  // Is what is written last larger than caches?
+  // Do rows of so many numbers in all go past the caches? Not where the next dimension's transforms read them again.
   bool Past(int64_t numbers) const {
     return lengths_.size() == 1 && PastCaches(numbers * static_cast<int64_t>(sizeof(R)));
   }

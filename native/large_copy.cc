@@ -22,7 +22,9 @@ constexpr int64_t kLine = 64;
 
 bool PastCaches(int64_t bytes) { return bytes >= kPastCaches; }
 
-void CopyPastCaches(char* to, const char* from, int64_t bytes) {
+void CopyPastCaches(void* target, const void* source, int64_t bytes) {
+  char* const to = static_cast<char*>(target);
+  const char* const from = static_cast<const char*>(source);
 #if defined(__SSE2__)
   const int64_t head = std::min(bytes, (kLine - reinterpret_cast<intptr_t>(to) % kLine) % kLine);
   std::memcpy(to, from, static_cast<size_t>(head));

@@ -15,6 +15,6 @@ void LargeCopy(ThreadPool& pool, void* to, const void* from, int64_t bytes);
 bool PastCaches(int64_t bytes);
 
 // A copy by one thread, past the caches; the ranges do not overlap.
-void CopyPastCaches(char* to, const char* from, int64_t bytes);
+void CopyPastCaches(void* to, const void* from, int64_t bytes);
 
 }  // namespace ferrule

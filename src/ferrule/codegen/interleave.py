@@ -115,10 +115,9 @@ def _loops(
         for i, (value, pointer) in enumerate(zip(block.results, outputs, strict=True)):
             dtype, unit = value.dtype, 2 if value.dtype.is_complex else 1
             raw = [p if unit == 2 else em.s.to_memory(dtype, p) for lanes in found for p in parts(lanes[i])]
-            past = min(family.stream, em.width * dtype.part.itemsize) if em.width > 1 else 0
             for j, part in enumerate(raw if em.width == 1 else mixed(family, raw, em.width)):
                 place = em.ix.add(em.ix.mul(start, unit), j * em.width)._replace(step=0 if em.width == 1 else 1)
-                memory.store(em.ix, pointer, dtype.part, place, [part], None, past)
+                memory.store(em.ix, pointer, dtype.part, place, [part], None, family.stream)
 
     return in_pieces(family, sizes, width, begin, end, store, store)
 

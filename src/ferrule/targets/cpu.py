@@ -13,7 +13,8 @@ APX = ("ccmp", "cf", "egpr", "ndd", "nf", "ppx", "push2pop2", "zu")
 # What vector code may use, widest first: LLVM's feature names and the register width in bytes.
 _X86_LEVELS = ((64, ("avx512f", "avx512bw", "avx512dq", "avx512vl")), (32, ("avx2", "fma")), (16, ("sse2",)))
 
-# Two processors of a server that are a virtual machine see all of its last cache, which others use as well (480 MB).
+# Two processors of a server that are a virtual machine see all of its last cache, which others use as well (480 MB);
+# what of it served two of them was measured (docs/measurements.md, "Stores past the cache").
 _CACHE_FOR_EACH = 48 << 20
 _SYSTEM = Path("/sys/devices/system/cpu")
 
