@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 from fused import Graph, case, check, sample
 
-from ferrule.codegen.borders import pieces
+from ferrule.codegen.borders import WIDE, Parts, parts, pieces
 from ferrule.codegen.kernel import emit_kernel
 from ferrule.ir import Block, Tensor
 from ferrule.ir.types import DTYPES
+from ferrule.passes.expand import expand
 from ferrule.targets.cpu import host
 
 
@@ -144,3 +145,105 @@ def test_rows_between_borders_are_read_without_masks() -> None:
     assert middle.count("fadd") == 6 and len(loops) == 3
     assert sorted("masked" in part for part in loops) == [False, True, True]
     assert "then" not in text
+
+
+def joined(g, *parts, axis=1):
+    return g("concatenate", *parts, dimension=axis)
+
+
+def reflected(g, x, columns=2, rows=1):
+    """Images with their edges mirrored, as `jnp.pad` does it: rows first, then columns."""
+    for axis, n in ((len(x.shape) - 2, rows), (len(x.shape) - 1, columns)):
+        size = x.shape[axis]
+        sides = [cut(g, x, axis, *ends) for ends in ((1, n + 1), (size - n - 1, size - 1))]
+        low, high = (g("reverse", side, dimensions=(axis,)) for side in sides)
+        x = joined(g, low, x, high, axis=axis)
+    return x
+
+
+ROWS = {
+    "reflected": ([(3, 40, 45)], lambda g, x: reflected(g, x)),
+    "wide edges": ([(2, 30, 61)], lambda g, x: reflected(g, x, 23, 9)),
+    "padded": ([(3, 40, 40)], lambda g, x: pad(g, x, (0, 1, 3), (0, 2, 4))),
+    "columns": ([(99, 7), (99, 33), (99, 1), (99, 130)], joined),
+    "whole vectors": ([(128, 64), (128, 32)], joined),
+    "long": ([(6, 1000), (6, 900)], joined),
+    "rotated halves": (
+        [(5, 30, 64)],
+        lambda g, x: g("add", x, joined(g, g("negate", cut(g, x, 2, 32, 64)), cut(g, x, 2, 0, 32), axis=2)),
+    ),
+    "computed": ([(70, 50), (70, 60)], lambda g, x, y: joined(g, g("multiply", x, x), y, g("negate", x))),
+    "broadcast": (
+        [(50, 60), (50,)],
+        lambda g, x, y: joined(
+            g, x, g("broadcast_in_dim", y, broadcast_dimensions=(0,), result=Tensor((50, 9), y.dtype))
+        ),
+    ),
+    "of rows": ([(20, 44), (30, 44), (50, 20)], lambda g, x, y, z: joined(g, joined(g, x, y, axis=0), z)),
+    "turned": (
+        [(4, 9, 64), (9, 4, 17)],
+        lambda g, x, y: joined(g, g("transpose", x, permutation=(1, 0, 2)), y, axis=2),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_joined_rows_are_one_kernel(name: str) -> None:
+    """Each part of a row has vectors of its own: with a border in them they would be masked, or chosen lane by lane."""
+    shapes, build = ROWS[name]
+    for dtype in ("f32", "f64", "bf16", "i8", "ui32", "complex<f32>", "f8E4M3FN", "i1", "i4"):
+        if dtype in ("f8E4M3FN", "i1", "i4", "i8", "ui32") and name in ("rotated halves", "computed"):
+            continue
+        for bytes in (16, 32, host().vector_bytes):
+            found = case(
+                dtype, [(shape, dtype) for shape in shapes], build, tolerance=1e-6 if name == "computed" else 0
+            )
+            check([found], replace(host(), vector_bytes=bytes))
+    g = Graph(*(Tensor(shape, DTYPES["f32"]) for shape in shapes))
+    found = expand(g.done(build(g, *g.args)), host())
+    assert not any(op.name == "dynamic_update_slice" for op in found.ops)
+    text = emit_kernel(found, "k", replace(host(), vector_bytes=32)).text
+    assert "masked" not in text and "select <" not in text
+
+
+def test_parts_of_rows() -> None:
+    block = _block((3, 40, 45), reflected)
+    assert parts(block, (3, 42, 49)) == Parts([(0, 2), (2, 47), (47, 49)], [(0, 1), (1, 41), (41, 42)], WIDE)
+    assert parts(_block((8, 160), lambda g, x: joined(g, *[x] * 5)), (8, 800)) is not None
+    assert parts(_block((8, 160), lambda g, x: joined(g, *[x] * 6)), (8, 960)) is None  # many
+    assert parts(_block((8, 160), lambda g, x: joined(g, x, x, axis=0)), (16, 160)) is None  # no borders in rows
+
+
+def test_stores_past_the_cache_stay_aligned() -> None:
+    """Borders within vectors do not cut large rows: the vectors behind them would not lie in whole lines."""
+    machine = replace(host(), triple="x86_64-unknown-linux-gnu", vector_bytes=32, cache_bytes=1 << 20)
+    for left, chosen in ((3, True), (64, False)):
+        block = _block(
+            (1024, 1024), lambda g, x, n=left: joined(g, cut(g, x, 1, 0, n), g("negate", cut(g, x, 1, n, 1024)))
+        )
+        text = emit_kernel(block, "k", machine).text
+        assert "nontemporal" in text and ("phi <8 x float>" in text or "select <8" in text) is chosen
+
+
+NOT_IN_ROWS = {
+    "few long rows": ([(2, 9000), (2, 9000)], joined),
+    "leading": ([(50, 60), (50, 60)], lambda g, x, y: joined(g, x, y, axis=0)),
+    "many": ([(70, 50)], lambda g, x: joined(g, *[g("negate", x) for _ in range(6)])),
+    "strided": (
+        [(70, 200)],
+        lambda g, x: joined(g, x, g("slice", x, start_indices=(0, 0), limit_indices=(70, 200), strides=(1, 2))),
+    ),
+    "turned": ([(70, 90), (60, 70)], lambda g, x, y: joined(g, x, g("transpose", y, permutation=(1, 0)))),
+    "much to compute": (
+        [(70, 90), (70, 90)],
+        lambda g, x, y: joined(g, *[g("power", g("power", x, y), g("power", y, x)) for _ in range(4)]),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NOT_IN_ROWS)
+def test_other_joined_arrays_are_written_part_by_part(name: str) -> None:
+    shapes, build = NOT_IN_ROWS[name]
+    g = Graph(*(Tensor(shape, DTYPES["f32"]) for shape in shapes))
+    found = expand(g.done(build(g, *g.args)), host())
+    assert sum(op.name == "dynamic_update_slice" for op in found.ops) > 1

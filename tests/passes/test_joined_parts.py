@@ -16,7 +16,7 @@ from ferrule.targets.reference import evaluate_block
 def join(block: Block, parts: list[Value], dim: int) -> Value:
     shape = list(parts[0].shape)
     shape[dim] = sum(v.shape[dim] for v in parts)
-    return block.add("concatenate", parts, Tensor(shape, parts[0].dtype), {"dimension": dim}).result
+    return block.add("concatenate", parts, Tensor(tuple(shape), parts[0].dtype), {"dimension": dim}).result
 
 
 def written(block: Block) -> list[tuple[int, ...]]:
@@ -35,12 +35,19 @@ def arguments(*shapes: tuple[int, ...], dtype: str = "f32") -> Block:
 
 @pytest.mark.parametrize("dtype", ["f32", "i8", "complex<f32>"])
 def test_parts_of_parts_are_written(dtype: str) -> None:
-    shapes = (2, 400), (9, 400), (3, 400), (14, 1), (14, 2)
+    shapes = (2, 50, 8), (9, 50, 8), (3, 50, 8), (14, 1, 8), (14, 2, 8)
     block = arguments(*shapes, dtype=dtype)
     a, b, c, left, right = block.args
     rows = join(block, [join(block, [a, b], 0), c], 0)
     block.results = [join(block, [join(block, [left, rows], 1), right], 1)]
     assert sorted(written(block)) == sorted(shapes)
+
+
+def test_parts_of_rows_stay_joined() -> None:
+    block = arguments((14, 400), (14, 1), (14, 2))
+    rows, left, right = block.args
+    block.results = [join(block, [join(block, [left, rows], 1), right], 1)]
+    assert written(block) == []
 
 
 def test_short_runs_stay_one_loop() -> None:

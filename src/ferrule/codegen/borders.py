@@ -1,28 +1,136 @@
 """Where the vectors of a row meet the borders of joined and padded arrays.
 
 A vector with a border in it computes both sides under masks. The others do not, if their loops know where they are: a
-row is cut at its borders, and each piece has a loop of its own.
+row is cut at its borders, and each piece has a loop of its own. Whole rows are cut exactly there, and each piece ends
+with shorter vectors. Where another array begins with some row, too, the rows before and behind have loops of their own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from math import gcd
+from typing import TYPE_CHECKING, NamedTuple
 
-from ferrule.codegen.index import strides
+from ferrule.codegen.index import Component, Index, strides
+from ferrule.codegen.lanes import first_lanes
+from ferrule.codegen.llvm import V, i64
 from ferrule.ir import Block, Value
 from ferrule.ops import OPS
 
+if TYPE_CHECKING:
+    from ferrule.codegen.emitter import Emitter, Family
+
 # Rows in more pieces, and more operations in all of them together, are not worth the code.
 PIECES, COST = 5, 400.0
+# So many pieces of rows and of the dimension before them.
+PARTS = 9
 VISITED = 300
+# Long pieces go by WIDE registers, if no more than LIGHT operations are behind each element: counting would be most of
+# the work.
+LONG, WIDE, LIGHT = 4, 4, 20.0
+JOINING = ("concatenate", "pad")
+
+Piece = tuple[int, int]  # [begin, end)
 
 
-def pieces(block: Block, inner: int, width: int) -> list[tuple[int, int]]:
+class Parts(NamedTuple):
+    """The pieces of rows, those of the dimension of which each index is a row, and how many registers side by side."""
+
+    columns: Sequence[Piece]
+    rows: Sequence[Piece]
+    wide: int
+
+
+def parts(block: Block, sizes: Sequence[int]) -> Parts | None:
+    """The pieces between borders, wherever these are; None if there are none, or many."""
+    if len(sizes) < 2 or not any(op.name in JOINING for op in block.ops):
+        return None
+    inner, outer = sizes[-1], sizes[-2]
+    columns = _between(along(block.results, (inner,)), inner)
+    rows = _between(along(block.results, (outer, inner)), outer)
+    if not 1 < len(columns) <= PIECES:
+        return None
+    cost = sum(OPS[op.name].flops for op in block.ops)
+    if len(columns) * len(rows) > PARTS:
+        rows = [(0, outer)]
+    if cost * len(columns) * len(rows) > COST:
+        return None
+    return Parts(columns, rows, WIDE if cost <= LIGHT else 1)
+
+
+def _between(borders: set[int], size: int) -> list[Piece]:
+    ordered = [0, *sorted(borders), size]
+    return list(zip(ordered, ordered[1:], strict=False))
+
+
+def each(
+    family: Family,
+    found: Parts,
+    width: int,
+    outer: Sequence[Component],
+    body: Callable[[Emitter, Sequence[Component]], None],
+) -> None:
+    """`body` for the row at `outer`, in vectors from the begin of each piece on, then its rest.
+
+    These are of `width` lanes, in long pieces of several registers of them.
+    """
+    b, size, row = family.b, found.columns[-1][1], family.at(1).ix.force(outer[-1])
+
+    def columns(low: int, high: int) -> list[V]:
+        with family.at(1).scope():
+            at = (*outer[:-1], row._replace(low=max(low, row.low), high=min(high, row.high)))
+            for piece in found.columns:
+                _piece(family, width, found.wide, piece, size, lambda em, column: body(em, (*at, column)))
+        return []
+
+    def choose(k: int) -> list[V]:
+        low, high = found.rows[k]
+        if k == len(found.rows) - 1:
+            return columns(low, high)
+        before = b.compare("icmp slt", row.base, i64(high))
+        return b.branch(before, lambda: columns(low, high), lambda: choose(k + 1))
+
+    choose(0)
+
+
+def _piece(
+    family: Family, width: int, wide: int, piece: Piece, size: int, body: Callable[[Emitter, Index], None]
+) -> None:
+    low, high = piece
+    if high - low < LONG * wide * width:
+        wide = 1
+    for lanes in sorted({wide * width, width}, reverse=True):
+        low = _vectors(family, lanes, low, low + (high - low) // lanes * lanes, body)
+    if family.machine.vector_bytes == 64 and high - low > 1:
+        em = family.at(width)
+        with em.scope(), em.masked(first_lanes(width, high - low)):
+            body(em, Index(i64(low), 1, low, size, low))
+        return
+    while low < high:
+        lanes = 1 << ((high - low).bit_length() - 1)
+        low = _vectors(family, lanes, low, low + lanes, body)
+
+
+def _vectors(family: Family, lanes: int, low: int, high: int, body: Callable[[Emitter, Index], None]) -> int:
+    """`body` in whole vectors; gives the end."""
+    em = family.at(lanes)
+
+    def vector(i: V, _: list[V]) -> list[V]:
+        with em.scope():
+            body(em, Index(i, int(lanes > 1), low, high, low if low + lanes == high else gcd(low, lanes)))
+        return []
+
+    if high == low + lanes:
+        vector(i64(low), [])
+    elif high > low:
+        family.b.loop(i64(low), i64(high), lanes, [], vector, "piece")
+    return high
+
+
+def pieces(block: Block, inner: int, width: int) -> list[Piece]:
     """The pieces [begin, end) of whole vectors of the innermost loop; one if there are no borders, or too many."""
     whole = inner // width * width
-    found = (
-        _borders(block, inner) if width > 1 and any(op.name in ("concatenate", "pad") for op in block.ops) else set()
-    )
+    found = along(block.results, (inner,)) if width > 1 and any(op.name in JOINING for op in block.ops) else set()
     cuts = {0, whole}
     for border in found:
         cuts.update(c for c in (border // width * width, -(-border // width) * width) if c < whole)
@@ -33,20 +141,21 @@ def pieces(block: Block, inner: int, width: int) -> list[tuple[int, int]]:
     return list(zip(ordered, ordered[1:], strict=False))
 
 
-def _borders(block: Block, inner: int) -> set[int]:
-    """The places along the innermost loop from where on something else is read."""
+def along(values: Sequence[Value], sizes: Sequence[int]) -> set[int]:
+    """The places along the first of these innermost loops from where on something else is read."""
     found, seen = set[int](), set[tuple[Value, int, int]]()
     stack = []
-    for value in block.results:
+    for value in values:
         last = max((d for d, n in enumerate(value.shape) if n > 1), default=-1)
-        if last >= 0 and value.shape[last] == inner:
-            stack.append((value, last, 0))
+        first = last + 1 - len(sizes)
+        if first >= 0 and value.shape[first : last + 1] == tuple(sizes):
+            stack.append((value, first, 0))
     while stack and len(seen) < VISITED:
         state = stack.pop()
         if state not in seen:
             seen.add(state)
             for below, border in _step(*state):
-                if border is not None and 0 < border < inner:
+                if border is not None and 0 < border < sizes[0]:
                     found.add(border)
                 if below is not None:
                     stack.append(below)

@@ -235,3 +235,8 @@ class Num:
         for c in reversed(coefficients[:-1]):
             total = self.fma(total, c)
         return total if isinstance(total, Num) else self.const(total)
+
+
+def first_lanes(width: int, count: int) -> V:
+    """The mask of the first `count` lanes."""
+    return V(f"<{width} x i1>", f"<{', '.join(f'i1 {str(lane < count).lower()}' for lane in range(width))}>")

@@ -25,7 +25,7 @@ from ferrule.codegen import (
 )
 from ferrule.codegen.emitter import Emitter, Family, Lanes
 from ferrule.codegen.index import ZERO, Component, Index
-from ferrule.codegen.lanes import bits_of
+from ferrule.codegen.lanes import bits_of, first_lanes
 from ferrule.codegen.llvm import V, i64
 from ferrule.codegen.reduce import runs_along_lanes
 from ferrule.codegen.runs import loops, viewed
@@ -98,19 +98,23 @@ def emit(family: Family, block: Block, outputs: Sequence[V], begin: V, end: V, n
         grid = column_folds.emit(family, block, columns, sizes, outputs, begin, end)
         return grid, grain(grid, nanoseconds)
     family.columns = short_rows.reduced(block, family.machine, sizes[-1])
-    width = family.columns.width if family.columns else lane_count(block, family.machine, sizes[-1], prod(sizes[:-1]))
+    parts = None if family.columns else borders.parts(block, sizes)
+    width = lane_count(block, family.machine, sizes[-1], prod(sizes[:-1]), whole=parts is None)
+    width = family.columns.width if family.columns else width
     pointers = [family.pointers[a] for a in block.args]
     if squares and not family.columns:
         return _in_squares(family, block, sizes, squares, outputs, begin, end, element, nanoseconds)
     wide = registers(block.ops, width, sizes[-1], prod(sizes))
     past = streams.alignment(family, block, width if sizes[-1] % (wide * width) else wide * width, sizes[-1])
     cuts = borders.pieces(block, sizes[-1], width) if wide == 1 and not family.columns else ()
+    if width == 1 or past and parts and any(low % width for low, _ in parts.columns):
+        parts = None
     sides = abreast.sides(family, block) if wide > 1 and len(sizes) == 1 else 1
     cost = sum(OPS[op.name].flops for op in block.ops)
     light = cost <= fetch_ahead.BUSY
-    plain = not family.columns and len(cuts) < 2 and not any(op.regions for op in block.ops)
+    plain = not family.columns and len(cuts) < 2 and not parts and not any(op.regions for op in block.ops)
     some = rows_at_once(sizes, width, cost) if plain else 1
-    write_rows = partial(nest, family, sizes, width, begin, end, element, nanoseconds, wide, cuts, sides, some)
+    write_rows = partial(nest, family, sizes, width, begin, end, element, nanoseconds, wide, cuts, sides, some, parts)
     if light and not fetch:
         fetch = fetch_ahead.runs(block, along, sizes)
     asks = not fetch and light and sides == 1 and fetch_ahead.in_order(block)
@@ -203,6 +207,7 @@ def nest(
     cuts: Sequence[tuple[int, int]] = (),
     sides: int = 1,
     some: int = 1,
+    parts: borders.Parts | None = None,
 ) -> int:
     """Loops over an index space, `width` lanes along the innermost dimension, `wide` registers; gives the grid.
 
@@ -232,6 +237,9 @@ def nest(
             outer: Sequence[Component] = em.ix.split(row, sizes)
             if counted:
                 outer = [Index(c, 0, 0, size) for c, size in zip(counters, sizes, strict=True)]
+            if parts and pieces == 1:
+                borders.each(family, parts, width, outer, body)
+                return _next(family, counters, sizes)
             for k in range(some):
                 at = (*outer[:-1], em.ix.add(em.ix.mul(outer[-1], some), k)) if some > 1 else outer
                 span(family, width, first, last, inner, partial(_place, body, at), wide, cuts)
@@ -417,15 +425,11 @@ def side_by_side(
     return ix.add(first, ix.mul(part, count))._replace(low=0, high=size + 1, align=width)
 
 
-def first_lanes(width: int, count: int) -> V:
-    """The mask of the first `count` lanes."""
-    return V(f"<{width} x i1>", f"<{', '.join(f'i1 {str(lane < count).lower()}' for lane in range(width))}>")
-
-
-def lane_count(block: Block, machine: Machine, inner: int, rows: int = 1) -> int:
+def lane_count(block: Block, machine: Machine, inner: int, rows: int = 1, whole: bool = True) -> int:
     """How many lanes: as many of the widest type computed with as fill a register, no more than there are elements.
 
-    `rows`: how many loops over `inner` elements there are for threads to share.
+    `rows`: how many loops over `inner` elements there are for threads to share. `whole`: fewer lanes, if rows are in
+    whole vectors then.
     """
     if machine.grouped:
         return 1
@@ -441,7 +445,7 @@ def lane_count(block: Block, machine: Machine, inner: int, rows: int = 1) -> int
     width *= _chains(block, width, inner)
     while width > 1 and width // 2 >= inner:
         width //= 2
-    if inner % width and inner % (width // 2 or 1) == 0 and inner > width:
+    if whole and inner % width and inner % (width // 2 or 1) == 0 and inner > width:
         width //= 2
     return width
 

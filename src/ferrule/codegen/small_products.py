@@ -16,9 +16,9 @@ from typing import NamedTuple
 
 from ferrule.codegen.emitter import Emitter, Family, Lanes, parts, whole
 from ferrule.codegen.index import ZERO, Index
-from ferrule.codegen.lanes import bits_of
+from ferrule.codegen.lanes import bits_of, first_lanes
 from ferrule.codegen.llvm import V, i64
-from ferrule.codegen.loop import first_lanes, grain
+from ferrule.codegen.loop import grain
 from ferrule.codegen.memory import shuffle
 from ferrule.codegen.products import sum_type
 from ferrule.codegen.scalar import compute_type, memory_type

@@ -1,7 +1,8 @@
 """Expand: rewrites an op into several whose kernels are better than one for the whole.
 
 * A concatenation or padding of large tensors that has to be in memory becomes a chain of in-place updates: each part is
-  written by a plain loop, instead of one kernel that asks for every element which part it lies in.
+  written by a plain loop, instead of one kernel that asks for every element which part it lies in. Parts of rows stay
+  joined (passes/joined_rows.py).
 * A reduction to few results, or of many long rows, is split in two stages, so that the first has enough to spread over
   the cores.
 * An argmax counts in 32 bits, and in parts where there are few results (passes/argmax.py).
@@ -24,6 +25,7 @@ from ferrule.ir import types as t
 from ferrule.ops import OPS
 from ferrule.passes.argmax import argmax
 from ferrule.passes.draw import draw
+from ferrule.passes.joined_rows import in_rows
 from ferrule.passes.simplify import eliminate_dead_code, splat
 from ferrule.passes.tables import in_tables
 from ferrule.targets.machine import Machine
@@ -73,7 +75,11 @@ def _selected(block: Block) -> Iterator[Op]:
     for op in block.ops:
         for region in op.regions:
             yield from _selected(region)
-        if op.name not in ("concatenate", "pad") or len(op.operands) > PIECES or op.result in escaping:
+        if op.name not in ("concatenate", "pad"):
+            continue
+        if in_rows(op):
+            yield op
+        if len(op.operands) > PIECES or op.result in escaping:
             continue
         readers = users.get(op.result, [])
         if readers and all(indexes(u, op) for u in readers):
