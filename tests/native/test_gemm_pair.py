@@ -12,15 +12,19 @@ from test_gemm_sparse import interpolation, one_hot, scattered
 
 # Batch, and of each product its rows, what it sums over, and the columns of the second.
 SIZES = [(3, 64, 40, 50, 70, 24), (1, 33, 130, 97, 32, 17), (2, 224, 32, 35, 100, 3)]
+SINGLE = [(3, 64, 40, 50, 70, 1), (1, 33, 130, 300, 32, 1), (2, 37, 35, 257, 41, 1)]
 
 
 def dense(rng: np.random.Generator, rows: int, k: int) -> np.ndarray:
     return rng.standard_normal((rows, k))
 
 
-def pair(a: np.ndarray, x: np.ndarray, c: np.ndarray, by_row: bool, turned: bool = False) -> tuple[np.ndarray, ...]:
+def pair(
+    a: np.ndarray, x: np.ndarray, c: np.ndarray, by_row: bool, turned: bool = False, right: bool = False
+) -> tuple[np.ndarray, ...]:
     """Images resized by `a` along their first dimension and then by `c` along the second, or, not by row, by `a` along
-    the second and then by `c` along the first; and the memory for the first product."""
+    the second and then by `c` along the first; and the memory for the first product. `right`: of images with single
+    columns, what goes along the second dimension is the right side of one product."""
     (batch, height, width, n), size = x.shape, x.dtype.char
     stored = []
     for matrix in (a, c):
@@ -40,6 +44,12 @@ def pair(a: np.ndarray, x: np.ndarray, c: np.ndarray, by_row: bool, turned: bool
         strides = (0, 1, rows) if turned else (0, inner, 1)
         attrs |= {f"{name}{key}": value for key, value in dict(batch=count, m=rows, n=columns, k=inner).items()}
         attrs |= {f"{name}a_strides": strides, f"{name}b_strides": (inner * columns, columns, 1)}
+    if right:
+        assert n == 1
+        name, rows, weights = ("then_", batch * len(a), c) if by_row else ("", batch * height, a)
+        attrs |= {f"{name}right": 1, f"{name}batch": 1, f"{name}m": rows, f"{name}n": len(weights)}
+        attrs |= {f"{name}a_strides": (0, width, 1)}
+        attrs |= {f"{name}b_strides": (0, len(weights), 1) if turned else (0, 1, width)}
     results = [at_the_end(result, size), at_the_end(between, size)]
     for memory in results:
         memory[...] = 7.0
@@ -72,16 +82,20 @@ def apart(c: np.ndarray) -> int:
 def check_results() -> None:
     rng = np.random.default_rng(0)
     makes = (one_hot, interpolation, scattered, dense)
-    for (batch, m, k, columns, width, n), size, one, two in itertools.product(SIZES, "fd", makes, makes):
-        for by_row, turned in itertools.product((True, False), repeat=2):
+    for (batch, m, k, columns, width, n), size, one, two in itertools.product(SIZES + SINGLE, "fd", makes, makes):
+        for by_row, turned, right in itertools.product((True, False), repeat=3):
+            if right and n > 1:
+                continue
             a, c = (one(rng, m, k), two(rng, columns, width)) if by_row else (one(rng, columns, width), two(rng, m, k))
             x = rng.standard_normal((batch, k, width, n))
             a, x, c = (v.astype(size).astype("d") for v in (a, x, c))
-            found, memory = pair(*(v.astype(size) for v in (a, x, c)), by_row, turned)
+            found, memory = pair(*(v.astype(size) for v in (a, x, c)), by_row, turned, right)
             limit = 64 * np.finfo(size).eps * exactly(*map(np.abs, (a, x, c)), by_row)
-            about = (m, k, columns, width, size, one, two, by_row, turned)
+            about = (m, k, columns, width, size, one, two, by_row, turned, right)
             assert (np.abs(found - exactly(a, x, c, by_row)) <= limit).all(), about
-            kept = by_row or two is dense or apart(c) * len(a) * n * np.dtype(size).itemsize <= 1 << 18
+            kept = (
+                by_row or two is dense or (apart(c) + 64 * (n == 1)) * len(a) * n * np.dtype(size).itemsize <= 1 << 18
+            )
             sparse = dense not in (one, two) and kept
             if scattered not in (one, two):  # which may be taken for dense
                 assert (memory == 7.0).all() == sparse, about  # what it is for was not needed

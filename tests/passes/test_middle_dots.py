@@ -22,6 +22,26 @@ CASES = {
     "tokens": (lambda x, w: jnp.einsum("bsd,st->btd", x, w), (X, W), [6], False),
     "tokens, from the left": (lambda x, v: jnp.einsum("ts,bsd->btd", v, x), (X, V), [6], False),
     "both sides of images": (lambda x, h, c: jnp.einsum("nhwc,hk,wl->nklc", x, h, c), (IMAGES, H, C), [120, 3], False),
+    "images with channels first": (
+        lambda x, h, c: jnp.einsum("nckw,wl->nckl", jnp.einsum("nchw,hk->nckw", x, c), h),
+        (IMAGES, H, C),
+        [120, 1],
+        False,
+    ),
+    "volumes with channels first": (
+        lambda x, h, c: jnp.einsum(
+            "ncekw,wl->ncekl", jnp.einsum("ncehw,hk->ncekw", jnp.einsum("ncdhw,de->ncehw", x, h), c), h
+        ),
+        (normal(2, 3, 40, 50, 40), H, C),
+        [6, 384, 1],
+        False,
+    ),
+    "of a transposed result": (
+        lambda x, w, v: jnp.einsum("tbd,td->bt", jnp.einsum("bsd,st->tbd", x, w), v),
+        (X, W, normal(90, 48)),
+        [6],
+        True,
+    ),
     "one after another": (
         lambda x, w, v: jnp.einsum("bsd,st->btd", jnp.einsum("btd,ts->bsd", jnp.einsum("bsd,st->btd", x, w), v), w),
         (X, W, V),

@@ -43,10 +43,20 @@ def second_before_first(x: Any, h: Any, w: Any) -> Any:
     return jnp.einsum("nhlc,hk->nklc", jnp.einsum("nhwc,wl->nhlc", x, w), h)
 
 
+def channels_first(x: Any, h: Any, w: Any) -> Any:
+    return jnp.einsum("nckw,wl->nckl", jnp.einsum("nchw,hk->nckw", x, w), h)
+
+
 CASES: dict[str, tuple[Any, list[str]]] = {
     "both": (resized, ["gemm.pair"]),
     "first before second": (first_before_second, ["gemm.pair"]),
     "second before first": (second_before_first, ["gemm.pair"]),
+    "channels first": (channels_first, ["gemm.pair"]),
+    "channels first, resized back": (
+        jax.grad(lambda x, h, w: jnp.cos(channels_first(x, h, w)).sum()),
+        ["gemm.pair"] * 2,
+    ),
+    "enlarged": (lambda x, h, w: jax.image.resize(x, (3, 40, 99, 64), "cubic"), ["gemm.pair"]),
     "read between": (between, ["gemm", "gemm"]),
     "in a loop": (repeated, ["gemm", "gemm", "gemm.pair"]),
     "three": (volume, ["gemm", "gemm.pair"]),

@@ -152,7 +152,8 @@ JOINED = {
     "padded and turned": (lambda x: jnp.pad(x, 1).T, "selected"),
     "summed": (lambda x: (jnp.roll(x, 1, 1) * x)[:, ::2].sum(0), "selected"),
     "short rows": (lambda x: jnp.stack([x, jnp.exp(x), x * 2], -1), "mixed"),
-    "another shape": (lambda x: jnp.roll(x, 1, 1).reshape(6400), "written"),
+    "another shape": (lambda x: jnp.roll(x, 1, 1).reshape(6400), "selected"),
+    "a side of a product": (lambda x: jnp.concatenate([x, x * 2], 1) @ jnp.ones((200, 50)), "mixed"),
     "costly parts": (lambda x: jnp.concatenate([jnp.tanh(x), jnp.exp(x)], 1) + 1, "written"),
 }
 

@@ -25,7 +25,7 @@ from ferrule.ir import types as t
 from ferrule.ops import OPS
 from ferrule.passes.argmax import argmax
 from ferrule.passes.draw import draw
-from ferrule.passes.joined_rows import in_rows
+from ferrule.passes.joined_rows import IN_MEMORY, in_rows
 from ferrule.passes.simplify import eliminate_dead_code, splat
 from ferrule.passes.tables import in_tables
 from ferrule.targets.machine import Machine
@@ -77,7 +77,7 @@ def _selected(block: Block) -> Iterator[Op]:
             yield from _selected(region)
         if op.name not in ("concatenate", "pad"):
             continue
-        if in_rows(op):
+        if _in_memory(op.result, users, escaping) and in_rows(op):
             yield op
         if len(op.operands) > PIECES or op.result in escaping:
             continue
@@ -88,6 +88,14 @@ def _selected(block: Block) -> Iterator[Op]:
             continue
         elif _passed_on(op.result, users, escaping) and sum(_cost(v, users) for v in op.operands) <= SELECTED:
             yield op
+
+
+def _in_memory(value: Value, users: dict[Value, list[Op]], escaping: set[Value]) -> bool:
+    """Does it have to be in memory, whatever is one kernel?"""
+    readers = users.get(value, ())
+    return value in escaping or any(
+        u.name in IN_MEMORY or u.name == "reshape" and _in_memory(u.result, users, escaping) for u in readers
+    )
 
 
 def _passed_on(value: Value, users: dict[Value, list[Op]], escaping: set[Value]) -> bool:

@@ -23,7 +23,7 @@ from ferrule.passes.lapack import batch_dims
 from ferrule.passes.lu import lu, never_refused
 from ferrule.passes.match_device import PRODUCTS, device_rule
 from ferrule.passes.match_mkl import mkl_rule
-from ferrule.passes.middle_dots import middle_dot, order_is_free
+from ferrule.passes.middle_dots import in_memory_order, middle_dot, order_is_free
 from ferrule.passes.narrow_products import BYTES, from_bytes, sums, taken_as
 from ferrule.passes.parallel_scan import parallel_running_total
 from ferrule.passes.pointwise import few_features
@@ -78,6 +78,10 @@ def match(block: Block, machine: Machine | None = None) -> Block:
                     return [product]
                 if (product := middle_dot(out, op, operands, op.result in free)) is not None:
                     return [product]
+                if op.result in free and (other := in_memory_order(op, operands)) is not None:
+                    dot, order = other
+                    (found,) = rule(out, dot, dot.operands) or ()
+                    return out.add("transpose", [found], [op.result.type], {"permutation": order}, (), op.loc).results
         return MATCHERS[op.name](out, op, operands) if op.name in MATCHERS else None
 
     free = order_is_free(block) if machine is not None and not machine.grouped else set()

@@ -53,6 +53,37 @@ def middle_dot(out: Block, op: Op, operands: list[Value], any_order: bool) -> Va
     return None
 
 
+def in_memory_order(op: Op, operands: list[Value]) -> tuple[Op, tuple[int, ...]] | None:
+    """The dot of sides whose free dimensions follow each other as in memory, and the permutation of its result that is
+    the result of `op`; None where they do, or where no order of them makes a side that is read where it lies.
+
+    A transpose in front of a product, such as that of products of parts, then is one behind it: resized images with
+    channels first are back where they were.
+    """
+    dims: DotDims = op.attrs["dot_dimension_numbers"]
+    if dims.lhs_batching_dimensions or operands[0].dtype != operands[1].dtype:
+        return None
+    sides = [
+        Side(operands[0], (), dims.lhs_contracting_dimensions),
+        Side(operands[1], (), dims.rhs_contracting_dimensions),
+    ]
+    wanted = [(side, d) for side in sides for d in side.free]
+    moved = False
+    for side in sides:
+        if side.view() is None:
+            side.free.sort()
+            moved = True
+            if side.view() is None:
+                return None
+    if not moved:
+        return None
+    made = [(side, d) for side in sides for d in side.free]
+    type = Tensor(tuple(side.value.shape[d] for side, d in made), op.result.dtype)
+    about = {**op.attrs, "dot_dimension_numbers": DotDims((), (), *(tuple(side.contract) for side in sides))}
+    dot = Op("dot_general", [side.value for side in sides], [type], about, (), op.loc)
+    return dot, tuple(made.index(place) for place in wanted)
+
+
 def _products(
     out: Block,
     op: Op,

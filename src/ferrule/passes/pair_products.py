@@ -3,14 +3,16 @@
     %2 = library(%w, %x) {target = "gemm", batch = 4, m = 224, n = 3200, k = 100, …} : tensor<4x224x100x32xf32>
     %3 = library(%v, %2) {target = "gemm", batch = 896, m = 224, n = 32, k = 100, …} : tensor<4x224x224x32xf32>
 
-So images are resized, the first dimension before the second or after it (passes/middle_dots.py). Where the weights
-turn out to be mostly zeros, native/gemm_pair.cc takes what it needs of %2 from a cache; where they do not, the products
-come one after the other, and the call's second result is memory for %2.
+So images are resized, the first dimension before the second or after it (passes/middle_dots.py). Where channels come
+first, the product along the last dimension is one of all rows with the weights as its right side: `right` says so for
+%2, `then_right` for %3. Where the weights turn out to be mostly zeros, native/gemm_pair.cc takes what it needs of %2
+from a cache; where they do not, the products come one after the other, and the call's second result is memory for %2.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from ferrule.ir import Block, Op, Value, rewrite
 from ferrule.ir.types import f32, f64
@@ -29,20 +31,20 @@ def pair_products(block: Block) -> Block:
         for op in inner.ops:
             for value in op.operands:
                 readers.setdefault(value, []).append(op)
-    firsts: dict[Op, Op] = {}  # by the second
+    firsts: dict[Op, tuple[Op, bool, bool]] = {}  # by the second, and whose weights are the right side
     gone: set[Value] = set()
     for inner in _blocks(block):
         here = set(inner.ops)
         for op in inner.ops:
-            views = _views_of_first(op)
-            if not views or (product := views[-1].op) not in here or product in firsts:
+            if (found := _first(op)) is None or (product := found[0]) not in here or product in firsts:
                 continue
+            views = _views(op.operands[0 if found[2] else 1], product)
             if all(len(readers[v]) == 1 and v not in kept for v in views):
-                firsts[op] = product
+                firsts[op] = found
                 gone.update(views)
     if not firsts:
         return block
-    factors: dict[Value, list[Value]] = {}
+    factors: dict[Value, list[Value]] = {}  # of the first products
 
     def rule(out: Block, op: Op, operands: list[Value]) -> Sequence[Value] | None:
         first = op.results[0] if op.results else None
@@ -50,12 +52,14 @@ def pair_products(block: Block) -> Block:
             if op.name == "library":
                 factors[first] = operands
             return [operands[0]]  # nobody reads it before the second product is reached
-        if (product := firsts.get(op)) is None:
+        if op not in firsts:
             return None
-        attrs = product.attrs["attrs"] | {f"then_{name}": value for name, value in op.attrs["attrs"].items()}
+        product, *rights = firsts[op]
+        attrs = dict(product.attrs["attrs"]) | {f"then_{name}": value for name, value in op.attrs["attrs"].items()}
+        attrs |= {"right": int(rights[0]), "then_right": int(rights[1])}
         about = {**op.attrs, "target": "gemm.pair", "attrs": attrs}
         types = [op.result.type, product.result.type]
-        operands = [*factors[product.result], operands[0]]
+        operands = [*factors[product.result][:: -1 if rights[0] else 1], operands[1 if rights[1] else 0]]
         return out.add("library", operands, types, about, (), op.loc).results[:1]
 
     return rewrite(block, rule, ours=True, closed="fusion")
@@ -69,22 +73,46 @@ def _blocks(block: Block) -> list[Block]:
     return found
 
 
-def _views_of_first(op: Op) -> list[Value]:
-    """What the op, a second product, reads of a first one: views of its result, which is the last of them."""
+def _first(op: Op) -> tuple[Op, bool, bool] | None:
+    """The first product, if the op is a second one, and whether the weights of both are their right sides."""
     if not _plain(op):
-        return []
-    product = viewed(op.operands[1]).op
-    if product is None or not _plain(product):
-        return []
-    first, second = (p.attrs["attrs"] for p in (product, op))
+        return None
+    for then_right in (False, True):
+        product = viewed(op.operands[0 if then_right else 1]).op
+        if product is None or not _plain(product):
+            continue
+        for right in (False, True):
+            first, second = (
+                _by_rows(p.attrs["attrs"]) if turned else p.attrs["attrs"]
+                for p, turned in ((product, right), (op, then_right))
+            )
+            if first is not None and second is not None and _follow(first, second):
+                return product, right, then_right
+    return None
+
+
+def _by_rows(product: dict[str, Any]) -> dict[str, Any] | None:
+    """The product as one of its right side, the weights, and each row of the left one."""
+    if product["batch"] != 1:
+        return None
+    (_, a_row, a_col), (b_batch, b_row, b_col) = product["a_strides"], product["b_strides"]
+    sizes = {"batch": product["m"], "m": product["n"], "n": 1, "k": product["k"]}
+    return {**sizes, "a_strides": (b_batch, b_col, b_row), "b_strides": (a_row, a_col, 1)}
+
+
+def _follow(first: dict[str, Any], second: dict[str, Any]) -> bool:
+    """Does the second product take rows of the first one as matrices, or matrices of it as rows?"""
     k, n = second["k"], second["n"]
     if min(first["m"], first["k"], second["m"], k) < LEAST or first["a_strides"][0] or second["a_strides"][0]:
-        return []
+        return False
     by_row = first["n"] == k * n and second["batch"] == first["batch"] * first["m"]
     by_matrix = n == first["m"] * first["n"] and first["batch"] == second["batch"] * k
-    if not (by_row or by_matrix) or first["b_strides"][2] != 1 or tuple(second["b_strides"]) != (k * n, n, 1):
-        return []
-    found = [op.operands[1]]
+    return (by_row or by_matrix) and first["b_strides"][2] == 1 and tuple(second["b_strides"]) == (k * n, n, 1)
+
+
+def _views(value: Value, product: Op) -> list[Value]:
+    """From what is read to the product's result."""
+    found = [value]
     while (view := found[-1].op) is not product:
         assert view is not None
         found.append(view.operands[0])
