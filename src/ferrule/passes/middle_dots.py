@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from math import prod
 
-from ferrule.ir import Block, DotDims, Op, Tensor, Value
+from ferrule.ir import Block, DotDims, Op, Tensor, Value, tensor
 from ferrule.ir import types as t
 from ferrule.passes.sides import Side, join, strides_of
 
@@ -54,8 +54,9 @@ def middle_dot(out: Block, op: Op, operands: list[Value], any_order: bool) -> Va
 
 
 def in_memory_order(op: Op, operands: list[Value]) -> tuple[Op, tuple[int, ...]] | None:
-    """The dot of sides whose free dimensions follow each other as in memory, and the permutation of its result that is
-    the result of `op`; None where they do, or where no order of them makes a side that is read where it lies.
+    """The dot whose result has its dimensions as the larger side has them in memory, the other side's in the place of
+    the contracted ones, and the permutation that makes it the result of `op`; None where that is `op` itself, or where
+    no order of free dimensions makes a side that is read where it lies.
 
     A transpose in front of a product, such as that of products of parts, then is one behind it: resized images with
     channels first are back where they were.
@@ -75,11 +76,20 @@ def in_memory_order(op: Op, operands: list[Value]) -> tuple[Op, tuple[int, ...]]
             moved = True
             if side.view() is None:
                 return None
+    left, right = sides
+    large = max(sides, key=lambda side: tensor(side.value).size)
+    if len(large.value.shape) > 2 and large.free:
+        last, first = min(large.contract) > max(large.free), max(large.contract) < min(large.free)
+        if last and large is right or first and large is left:
+            sides.reverse()
+            moved = True
     if not moved:
         return None
     made = [(side, d) for side in sides for d in side.free]
     type = Tensor(tuple(side.value.shape[d] for side, d in made), op.result.dtype)
     about = {**op.attrs, "dot_dimension_numbers": DotDims((), (), *(tuple(side.contract) for side in sides))}
+    if sides[0] is right and (precision := op.attrs.get("precision_config")):
+        about["precision_config"] = tuple(reversed(precision))
     dot = Op("dot_general", [side.value for side in sides], [type], about, (), op.loc)
     return dot, tuple(made.index(place) for place in wanted)
 
