@@ -77,8 +77,9 @@ def in_memory_order(op: Op, operands: list[Value]) -> tuple[Op, tuple[int, ...]]
             if side.view() is None:
                 return None
     left, right = sides
-    large = max(sides, key=lambda side: tensor(side.value).size)
-    if len(large.value.shape) > 2 and large.free:
+    small, large = sorted(sides, key=lambda side: tensor(side.value).size)
+    rows = prod(small.value.shape[d] for d in small.free)  # of products of parts, if the next one is such
+    if len(large.value.shape) > 2 and large.free and rows >= 2 * ROW:
         last, first = min(large.contract) > max(large.free), max(large.contract) < min(large.free)
         if last and large is right or first and large is left:
             sides.reverse()
