@@ -137,7 +137,8 @@ def emit(family: Family, block: Block, outputs: Sequence[V], begin: V, end: V, n
         """One total (or one per lane) from end to end of the dimension."""
 
         def step(i: Index, totals: list[Lanes]) -> list[Lanes]:
-            totals = apply(em, totals, element(em, at, i))
+            news = element(em, at, i)
+            totals = apply(em, news, totals) if backward else apply(em, totals, news)  # in the order of elements
             write(em, at, i, totals)
             return totals
 

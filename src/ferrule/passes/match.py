@@ -25,7 +25,7 @@ from ferrule.passes.match_device import PRODUCTS, device_rule
 from ferrule.passes.match_mkl import mkl_rule
 from ferrule.passes.middle_dots import in_memory_order, middle_dot, order_is_free
 from ferrule.passes.narrow_products import BYTES, from_bytes, sums, taken_as
-from ferrule.passes.parallel_scan import parallel_running_total
+from ferrule.passes.parallel_scan import parallel_running_total, running_in_lanes
 from ferrule.passes.pointwise import few_features
 from ferrule.passes.qr import qr
 from ferrule.passes.ragged import ragged_dot
@@ -63,7 +63,8 @@ def match(block: Block, machine: Machine | None = None) -> Block:
             if op.name in PRODUCTS:
                 return device_rule(out, op, operands, machine)
         if op.name == "reduce_window" and machine is not None:
-            return parallel_running_total(out, op, operands, machine)
+            total = parallel_running_total(out, op, operands, machine)
+            return total if total or machine.grouped else running_in_lanes(out, op, operands, machine)
         if op.name == "convolution" and machine is not None and not machine.grouped:
             if (few := few_features(out, op, operands)) is not None:
                 (found,) = rule(out, few, few.operands) or ()

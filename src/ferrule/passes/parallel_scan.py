@@ -1,14 +1,18 @@
-"""Running totals of few long lines on processors: each line in parts, which threads share.
+"""Running totals of few long lines on processors: each line in parts, which threads, or the lanes of vectors, share.
 
-The totals of the parts are formed first, and a running total of those is what each part starts with.
+The totals of the parts are formed first, and a running total of those is what each part starts with. Where a step takes
+long, each part has its running total before it is known what it starts with, which joins it afterwards.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
+from typing import Any
 
 from ferrule.codegen.scan import direction
-from ferrule.ir import Block, Op, Tensor, Value
+from ferrule.ir import Block, Op, Tensor, Value, rewrite, tensor
+from ferrule.ops import OPS
 from ferrule.ops.bodies import monoid, total_type
 from ferrule.passes.device_scan import along, body_of, padded
 from ferrule.targets.machine import Machine
@@ -17,6 +21,8 @@ from ferrule.targets.machine import Machine
 THREADS_PER_LINE = 4
 # Parts are of at least so many elements; so many of them are wanted for each thread, and so many at least.
 LEAST, PARTS_PER_THREAD, FEWEST = 1 << 14, 2, 8
+# An operation that is HEAVY waits for its own result. Strips of at least LEAST_STRIP elements, LANES for each thread.
+HEAVY, LEAST_STRIP, LANES = 10.0, 32, 64
 
 
 def parallel_running_total(out: Block, op: Op, operands: list[Value], machine: Machine) -> Sequence[Value] | None:
@@ -55,3 +61,63 @@ def parallel_running_total(out: Block, op: Op, operands: list[Value], machine: M
     before = padded(out, op, before, init, axis, -1 if backward else 1, 1 if backward else -1)
     total = along(out, op, parts, before, name, axis + 1, backward)
     return [out.add("reshape", [total], kind, {}, (), op.loc).result]
+
+
+def running_in_lanes(out: Block, op: Op, operands: list[Value], machine: Machine) -> Sequence[Value] | None:
+    """The result of a reduce_window that is a running total by an operation of many steps (`lax.cumlogsumexp`), of
+    lines whose elements are neighbours in memory; None leaves it to one kernel: each step waits for the one before.
+
+    Lines are made strips, a vector's lanes go along one each, and what is before a strip joins its totals at the end.
+    """
+    found = direction(op)
+    if found is None or len(operands) != 2 or monoid(op.regions[0]) is not None:
+        return None
+    axis, backward = found
+    (x, init), body = operands, op.regions[0]
+    length = x.shape[axis]
+    lines = tensor(x).size // length
+    if prod(x.shape[axis + 1 :]) > 1 or x.dtype != op.result.dtype or any(o.regions for o in body.ops):
+        return None
+    if sum(OPS[o.name].flops for o in body.ops) < HEAVY:
+        return None
+    strips = min(-(-LANES * machine.threads // lines), length // LEAST_STRIP)
+    if strips * lines < FEWEST:
+        return None
+    part = -(-length // max(1, strips))
+    strips = -(-length // part)
+    spare = strips * part - length
+
+    def put(name: str, source: Value, shape: Sequence[int], **attrs: Any) -> Value:
+        return out.add(name, [source], Tensor(tuple(shape), x.dtype), attrs, (), op.loc).result
+
+    def running(value: Value, along: int) -> Value:
+        shape = tuple(n if d == along else 1 for d, n in enumerate(value.shape))
+        reach = shape[along] - 1
+        edges = tuple(((0, reach) if backward else (reach, 0)) if d == along else (0, 0) for d in range(len(shape)))
+        ones = {name: (1,) * len(shape) for name in ("window_strides", "base_dilations", "window_dilations")}
+        attrs = {"window_dimensions": shape, "padding": edges, **ones}
+        again = rewrite(body, lambda *_: None, {})
+        return out.add("reduce_window", [value, init], value.type, attrs, [again], op.loc).result
+
+    value = put("reshape", x, (lines, length))
+    if spare:
+        value = padded(out, op, value, init, 1, spare if backward else 0, 0 if backward else spare)
+    value = put("reshape", value, (lines, strips, part))
+    value = running(put("transpose", value, (part, lines, strips), permutation=(2, 0, 1)), 0)
+    if strips > 1:
+        at = 0 if backward else part - 1
+        row = {"start_indices": (at, 0, 0), "limit_indices": (at + 1, lines, strips), "strides": (1, 1, 1)}
+        totals = put("reshape", put("slice", value, (1, lines, strips), **row), (lines, strips))
+        shift = -1 if backward else 1
+        before = padded(out, op, running(totals, 1), init, 1, shift, -shift)
+        before = put("broadcast_in_dim", before, (part, lines, strips), broadcast_dimensions=(1, 2))
+        pair = [value, before] if backward else [before, value]
+        again = rewrite(body, lambda *_: None, {})
+        value = out.add("map", pair, value.type, {"dimensions": (0, 1, 2)}, [again], op.loc).result
+    value = put("transpose", value, (lines, strips, part), permutation=(1, 2, 0))
+    value = put("reshape", value, (lines, strips * part))
+    if spare:
+        begin = spare if backward else 0
+        bounds = {"start_indices": (0, begin), "limit_indices": (lines, begin + length), "strides": (1, 1)}
+        value = put("slice", value, (lines, length), **bounds)
+    return [put("reshape", value, x.shape)]
