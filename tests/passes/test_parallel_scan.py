@@ -68,6 +68,7 @@ STRIPS = {
     "padded": ((1031,), 1, 32),
     "few lines": ((3, 500), 2, 15),
     "many lines": ((300, 40), 2, 1),
+    "short lines": ((30, 9), 2, 1),
     "columns of one": ((2, 640, 1), 1, 20),
 }
 

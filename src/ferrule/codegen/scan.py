@@ -24,6 +24,7 @@ from ferrule.codegen.memory import shuffle
 from ferrule.codegen.reduce import combiner
 from ferrule.codegen.scalar import compute_type
 from ferrule.ir import Block, Op
+from ferrule.ops import OPS
 from ferrule.ops.bodies import monoid, total_type
 from ferrule.ops.checks import per_axis
 from ferrule.ops.starts import constant_operand, evaluate_body, neutral_of
@@ -31,6 +32,8 @@ from ferrule.ops.starts import constant_operand, evaluate_body, neutral_of
 # Where a processor stands in for a GPU, fewer lines than this that are neighbours in memory are not made a vector of,
 # which would be gathered and scattered element by element.
 NEIGHBOURS = 8
+# So many vectors of totals side by side, where an operation costs as much.
+CHAINS, HEAVY = 4, 10.0
 
 
 def direction(op: Op) -> tuple[int, bool] | None:
@@ -156,5 +159,13 @@ def emit(family: Family, block: Block, outputs: Sequence[V], begin: V, end: V, n
     if family.machine.grouped and inner < NEIGHBOURS and family.machine.kind == "cpu":  # type: ignore[attr-defined]
         return items.each(family, [outer, inner], 1, line, alone=True), 1
     width = lane_count(block, family.machine, inner)
+    cost = sum(OPS[op.name].flops for op in body.ops if op.name in OPS)
+    if count == 1 and cost >= HEAVY and not family.machine.grouped:
+        # An operation of many steps waits for each of them; several vectors side by side do not.
+        while (
+            width < CHAINS * lane_count(block, family.machine, inner)
+            and inner * outer >= 2 * width * family.machine.threads
+        ):
+            width *= 2
     grid = nest(family, [outer, inner], width, begin, end, line, nanoseconds)
     return grid, grain(grid, nanoseconds)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from ferrule.codegen.scan import direction
+from ferrule.codegen.scan import HEAVY, direction
 from ferrule.ir import Block, Op, Tensor, Value, rewrite, tensor
 from ferrule.ops import OPS
 from ferrule.ops.bodies import monoid, total_type
@@ -21,8 +21,8 @@ from ferrule.targets.machine import Machine
 THREADS_PER_LINE = 4
 # Parts are of at least so many elements; so many of them are wanted for each thread, and so many at least.
 LEAST, PARTS_PER_THREAD, FEWEST = 1 << 14, 2, 8
-# An operation that is HEAVY waits for its own result. Strips of at least LEAST_STRIP elements, LANES for each thread.
-HEAVY, LEAST_STRIP, LANES = 10.0, 32, 64
+# Strips of at least LEAST_STRIP elements, so many lanes for each thread.
+LEAST_STRIP, LANES = 32, 64
 
 
 def parallel_running_total(out: Block, op: Op, operands: list[Value], machine: Machine) -> Sequence[Value] | None:
@@ -76,14 +76,14 @@ def running_in_lanes(out: Block, op: Op, operands: list[Value], machine: Machine
     (x, init), body = operands, op.regions[0]
     length = x.shape[axis]
     lines = tensor(x).size // length
-    if prod(x.shape[axis + 1 :]) > 1 or x.dtype != op.result.dtype or any(o.regions for o in body.ops):
+    if prod(x.shape[axis + 1 :]) > 1 or x.dtype != op.result.dtype:
         return None
-    if sum(OPS[o.name].flops for o in body.ops) < HEAVY:
+    if not all(OPS[o.name].elementwise for o in body.ops) or sum(OPS[o.name].flops for o in body.ops) < HEAVY:
         return None
-    strips = min(-(-LANES * machine.threads // lines), length // LEAST_STRIP)
+    strips = max(1, min(-(-LANES * machine.threads // lines), length // LEAST_STRIP))
     if strips * lines < FEWEST:
         return None
-    part = -(-length // max(1, strips))
+    part = -(-length // strips)
     strips = -(-length // part)
     spare = strips * part - length
 
@@ -110,10 +110,9 @@ def running_in_lanes(out: Block, op: Op, operands: list[Value], machine: Machine
         totals = put("reshape", put("slice", value, (1, lines, strips), **row), (lines, strips))
         shift = -1 if backward else 1
         before = padded(out, op, running(totals, 1), init, 1, shift, -shift)
+        before = out.add("optimization_barrier", [before], [before.type], {}, (), op.loc).result
         before = put("broadcast_in_dim", before, (part, lines, strips), broadcast_dimensions=(1, 2))
-        pair = [value, before] if backward else [before, value]
-        again = rewrite(body, lambda *_: None, {})
-        value = out.add("map", pair, value.type, {"dimensions": (0, 1, 2)}, [again], op.loc).result
+        value = _of_each(out, body, [value, before] if backward else [before, value], tensor(value))
     value = put("transpose", value, (lines, strips, part), permutation=(1, 2, 0))
     value = put("reshape", value, (lines, strips * part))
     if spare:
@@ -121,3 +120,13 @@ def running_in_lanes(out: Block, op: Op, operands: list[Value], machine: Machine
         bounds = {"start_indices": (0, begin), "limit_indices": (lines, begin + length), "strides": (1, 1)}
         value = put("slice", value, (lines, length), **bounds)
     return [put("reshape", value, x.shape)]
+
+
+def _of_each(out: Block, body: Block, args: Sequence[Value], type: Tensor) -> Value:
+    """The elementwise operations of a body, of arrays."""
+    found = dict(zip(body.args, args, strict=True))
+    for op in body.ops:
+        types = [Tensor(type.shape, r.dtype) for r in op.results]
+        made = out.add(op.name, [found[v] for v in op.operands], types, op.attrs, (), op.loc)
+        found.update(zip(op.results, made.results, strict=True))
+    return found[body.results[0]]
