@@ -151,9 +151,14 @@ def joined(g, *parts, axis=1):
     return g("concatenate", *parts, dimension=axis)
 
 
-def reflected(g, x, columns=2, rows=1):
-    """Images with their edges mirrored, as `jnp.pad` does it: rows first, then columns."""
-    for axis, n in ((len(x.shape) - 2, rows), (len(x.shape) - 1, columns)):
+def wrapped(g, x):
+    size = x.shape[1]
+    return joined(g, cut(g, x, 1, size - 2, size), x, cut(g, x, 1, 0, 3))
+
+
+def reflected(g, x, columns=2, rows=1, behind=0):
+    """Images with their edges mirrored, as `jnp.pad` does it: rows first, then columns; `behind` them are channels."""
+    for axis, n in ((len(x.shape) - 2 - behind, rows), (len(x.shape) - 1 - behind, columns)):
         size = x.shape[axis]
         sides = [cut(g, x, axis, *ends) for ends in ((1, n + 1), (size - n - 1, size - 1))]
         low, high = (g("reverse", side, dimensions=(axis,)) for side in sides)
@@ -172,6 +177,14 @@ ROWS = {
         [(5, 30, 64)],
         lambda g, x: g("add", x, joined(g, g("negate", cut(g, x, 2, 32, 64)), cut(g, x, 2, 0, 32), axis=2)),
     ),
+    "one row": ([(5000,), (3000,), (777,)], lambda g, *parts: joined(g, *parts, axis=0)),
+    "short row": ([(1100,), (1000,)], lambda g, *parts: joined(g, *parts, axis=0)),
+    "one row padded": ([(9000,)], lambda g, x: pad(g, x, (3,), (5000,))),
+    "few long rows": ([(3, 9000), (3, 5001)], joined),
+    "leading": ([(50, 60), (70, 60)], lambda g, x, y: joined(g, x, y, axis=0)),
+    "in the middle": ([(4, 9, 5, 13), (4, 1, 5, 13)], joined),
+    "pixels": ([(8, 90, 3)], wrapped),
+    "pixels padded": ([(9, 40, 40, 3)], lambda g, x: pad(g, x, (0, 1, 3, 0), (0, 2, 4, 0))),
     "computed": ([(70, 50), (70, 60)], lambda g, x, y: joined(g, g("multiply", x, x), y, g("negate", x))),
     "broadcast": (
         [(50, 60), (50,)],
@@ -226,8 +239,7 @@ def test_stores_past_the_cache_stay_aligned() -> None:
 
 
 NOT_IN_ROWS = {
-    "few long rows": ([(2, 9000), (2, 9000)], joined),
-    "leading": ([(50, 60), (50, 60)], lambda g, x, y: joined(g, x, y, axis=0)),
+    "mirrored pixels": ([(2, 9, 40, 3)], lambda g, x: reflected(g, x, 2, 1, 1)),
     "many": ([(70, 50)], lambda g, x: joined(g, *[g("negate", x) for _ in range(6)])),
     "strided": (
         [(70, 200)],

@@ -35,11 +35,11 @@ def arguments(*shapes: tuple[int, ...], dtype: str = "f32") -> Block:
 
 @pytest.mark.parametrize("dtype", ["f32", "i8", "complex<f32>"])
 def test_parts_of_parts_are_written(dtype: str) -> None:
-    shapes = (2, 50, 8), (9, 50, 8), (3, 50, 8), (14, 1, 8), (14, 2, 8)
+    shapes = (2, 400), (9, 400), (3, 400), *[(14, n) for n in (1, 2, 3, 4, 5)]
     block = arguments(*shapes, dtype=dtype)
-    a, b, c, left, right = block.args
+    a, b, c, left, *right = block.args
     rows = join(block, [join(block, [a, b], 0), c], 0)
-    block.results = [join(block, [join(block, [left, rows], 1), right], 1)]
+    block.results = [join(block, [join(block, [left, rows], 1), *right], 1)]
     assert sorted(written(block)) == sorted(shapes)
 
 
@@ -48,6 +48,12 @@ def test_parts_of_rows_stay_joined() -> None:
     rows, left, right = block.args
     block.results = [join(block, [join(block, [left, rows], 1), right], 1)]
     assert written(block) == []
+    block = arguments((2, 50, 8), (2, 9, 8), (7, 50, 8), (7, 9, 8))  # rows of 59 x 8
+    a, b, c, d = block.args
+    block.results = [join(block, [join(block, [a, c], 0), join(block, [b, d], 0)], 1)]
+    assert written(block) == [] and Tensor((9, 472), DTYPES["f32"]) in [
+        op.result.type for op in expand(block, host()).ops
+    ]
 
 
 def test_short_runs_stay_one_loop() -> None:

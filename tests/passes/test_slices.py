@@ -144,7 +144,7 @@ JOINED = {
     ),
     "places of a scatter": (lambda x: x.at[jnp.arange(6400) % 64, jnp.arange(6400) % 100].add(1.0), "mixed"),
     "rows by indices": (lambda x: x[:, None, :, None][jnp.arange(3000) % 64, 0], "mixed"),
-    "a result": (lambda x: jnp.concatenate([x, x * 2]), "written"),
+    "a result": (lambda x: jnp.concatenate([x, x * 2]), "selected"),
     "moved": (lambda x: jnp.roll(x, (3, -3), (0, 1)).reshape(8, 8, 5, 20).transpose(0, 2, 1, 3), "selected"),
     "moved in short runs": (lambda x: jnp.roll(x, (3, -3), (0, 1)).reshape(8, 8, 20, 5).swapaxes(1, 2), "written"),
     "turned": (lambda x: jnp.roll(x, 3, 0).T, "written"),

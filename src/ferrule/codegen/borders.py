@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from math import gcd
 from typing import TYPE_CHECKING, NamedTuple
 
-from ferrule.codegen.index import Component, Index, strides
+from ferrule.codegen.index import ZERO, Component, Index, strides
 from ferrule.codegen.lanes import first_lanes
 from ferrule.codegen.llvm import V, i64
 from ferrule.ir import Block, Value
@@ -43,9 +43,9 @@ class Parts(NamedTuple):
 
 def parts(block: Block, sizes: Sequence[int]) -> Parts | None:
     """The pieces between borders, wherever these are; None if there are none, or many."""
-    if len(sizes) < 2 or not any(op.name in JOINING for op in block.ops):
+    if not any(op.name in JOINING for op in block.ops):
         return None
-    inner, outer = sizes[-1], sizes[-2]
+    outer, inner = ([1, *sizes])[-2:]
     columns = _between(along(block.results, (inner,)), inner)
     rows = _between(along(block.results, (outer, inner)), outer)
     if not 1 < len(columns) <= PIECES:
@@ -70,15 +70,16 @@ def each(
     outer: Sequence[Component],
     body: Callable[[Emitter, Sequence[Component]], None],
 ) -> None:
-    """`body` for the row at `outer`, in vectors from the begin of each piece on, then its rest.
+    """`body` for the row at `outer`, in vectors from where each piece begins on, then its rest.
 
     These are of `width` lanes, in long pieces of several registers of them.
     """
-    b, size, row = family.b, found.columns[-1][1], family.at(1).ix.force(outer[-1])
+    b, size = family.b, found.columns[-1][1]
+    row = family.at(1).ix.force(outer[-1]) if outer else ZERO
 
     def columns(low: int, high: int) -> list[V]:
         with family.at(1).scope():
-            at = (*outer[:-1], row._replace(low=max(low, row.low), high=min(high, row.high)))
+            at = (*outer[:-1], row._replace(low=max(low, row.low), high=min(high, row.high))) if outer else ()
             for piece in found.columns:
                 _piece(family, width, found.wide, piece, size, lambda em, column: body(em, (*at, column)))
         return []
@@ -91,6 +92,53 @@ def each(
         return b.branch(before, lambda: columns(low, high), lambda: choose(k + 1))
 
     choose(0)
+
+
+def each_run(
+    family: Family,
+    found: Parts,
+    width: int,
+    length: int,
+    outer: Sequence[Component],
+    which: Index,
+    body: Callable[[Emitter, Sequence[Component]], None],
+) -> None:
+    """The same for run number `which` of a long row: each piece is one or several, of up to `length` elements."""
+    b, ix = family.b, family.at(1).ix
+
+    def run(low: int, high: int, before: int) -> list[V]:
+        with family.at(1).scope():
+            first = ix.add(ix.mul(ix.sub(which, before)._replace(low=0), length), low)
+            last = ix.clamp(ix.add(first, length), low, high)
+            for lanes in sorted({found.wide * width, width, 1}, reverse=True):
+                rest = ix.divmod(ix.sub(last, first)._replace(low=0), lanes)[1]
+                stop = ix.sub(last, rest)._replace(low=low, high=high + 1)
+                em = family.at(lanes)
+
+                def vector(i: V, _: list[V], em: Emitter = em, lanes: int = lanes) -> list[V]:
+                    with em.scope():
+                        body(em, (*outer, Index(i, int(lanes > 1), low, high, gcd(low, lanes))))
+                    return []
+
+                b.loop(first.base, stop.base, lanes, [], vector, "run")
+                first = stop
+        return []
+
+    def choose(k: int, before: int) -> list[V]:
+        low, high = found.columns[k]
+        if k == len(found.columns) - 1:
+            return run(low, high, before)
+        behind = before + runs((low, high), length)
+        here = b.compare("icmp slt", which.base, i64(behind))
+        return b.branch(here, lambda: run(low, high, before), lambda: choose(k + 1, behind))
+
+    choose(0, 0)
+
+
+def runs(piece: Piece, length: int) -> int:
+    """Of how many runs of up to `length` elements a piece is."""
+    low, high = piece
+    return -(-(high - low) // length)
 
 
 def _piece(
@@ -143,19 +191,24 @@ def pieces(block: Block, inner: int, width: int) -> list[Piece]:
 
 def along(values: Sequence[Value], sizes: Sequence[int]) -> set[int]:
     """The places along the first of these innermost loops from where on something else is read."""
-    found, seen = set[int](), set[tuple[Value, int, int]]()
-    stack = []
+    found = set[int]()
     for value in values:
         last = max((d for d, n in enumerate(value.shape) if n > 1), default=-1)
         first = last + 1 - len(sizes)
         if first >= 0 and value.shape[first : last + 1] == tuple(sizes):
-            stack.append((value, first, 0))
+            found |= of(value, first)
+    return found
+
+
+def of(value: Value, dim: int) -> set[int]:
+    """Those along a dimension of one value."""
+    found, seen, stack = set[int](), set[tuple[Value, int, int]](), [(value, dim, 0)]
     while stack and len(seen) < VISITED:
         state = stack.pop()
         if state not in seen:
             seen.add(state)
             for below, border in _step(*state):
-                if border is not None and 0 < border < sizes[0]:
+                if border is not None and 0 < border < value.shape[dim]:
                     found.add(border)
                 if below is not None:
                     stack.append(below)

@@ -220,8 +220,11 @@ def nest(
         sizes[-1] //= some
     rows = prod(sizes)
     per_element = max(nanoseconds / (rows * some * inner), PIECE_NS / PIECE)
-    piece = max(int(PIECE_NS / per_element) // (width * wide), 1) * width * wide
-    pieces = 1 if inner <= piece or rows >= ROWS else -(-inner // piece)
+    step = width * (parts.wide if parts else wide)
+    piece = max(int(PIECE_NS / per_element) // step, 1) * step
+    pieces = 1
+    if inner > piece and rows < ROWS:
+        pieces = sum(borders.runs(part, piece) for part in (parts.columns if parts else [(0, inner)]))
 
     # Of several loops around a short one each has a counter: a row is over before two divisions are.
     counted = pieces == 1 and rows > 1 and sum(size > 1 for size in sizes) > 1
@@ -229,15 +232,19 @@ def nest(
     def iteration(i: V, counters: list[V]) -> list[V]:
         em = family.at(1)
         with em.scope():
-            row, first, last = Index(i, 0, 0, rows * pieces), ZERO, i64(inner)
+            row, which, first, last = Index(i, 0, 0, rows * pieces), ZERO, ZERO, i64(inner)
             if pieces > 1:
                 row, which = em.ix.divmod(row, pieces)
+            if pieces > 1 and not parts:
                 first = em.ix.mul(which, piece)
                 last = em.ix.clamp(em.ix.add(first, piece), 0, inner).base
             outer: Sequence[Component] = em.ix.split(row, sizes)
             if counted:
                 outer = [Index(c, 0, 0, size) for c, size in zip(counters, sizes, strict=True)]
-            if parts and pieces == 1:
+            if parts and pieces > 1:
+                borders.each_run(family, parts, width, piece, outer, which, body)
+                return []
+            if parts:
                 borders.each(family, parts, width, outer, body)
                 return _next(family, counters, sizes)
             for k in range(some):
@@ -247,7 +254,7 @@ def nest(
 
     if rows * pieces == 1:  # a launch does the one iteration; code without loops compiles several times faster
         iteration(i64(0), [])
-    elif rows == 1:  # neighbouring pieces are one span
+    elif rows == 1 and not parts:  # neighbouring pieces are one span
         ix = family.at(1).ix
         first = ix.mul(Index(begin, 0, 0, pieces), piece)
         last = ix.clamp(ix.mul(Index(end, 0, 0, pieces + 1), piece), 0, inner)

@@ -25,7 +25,7 @@ from ferrule.ir import types as t
 from ferrule.ops import OPS
 from ferrule.passes.argmax import argmax
 from ferrule.passes.draw import draw
-from ferrule.passes.joined_rows import IN_MEMORY, in_rows
+from ferrule.passes.joined_rows import IN_MEMORY, by_rows, in_rows
 from ferrule.passes.simplify import eliminate_dead_code, splat
 from ferrule.passes.tables import in_tables
 from ferrule.targets.machine import Machine
@@ -56,17 +56,23 @@ TEAM_ELEMENTS, ITEM_ELEMENTS = 16384, 64
 
 def expand(block: Block, machine: Machine | None = None, ours: bool = False) -> Block:
     """Returns the block with large concatenations, paddings and narrow reductions rewritten; `ours` as in `rewrite`."""
-    selected: set[Value] = set()
+    selected, rows = set[Value](), set[Value]()
     if machine is not None and not machine.grouped and block.holds("concatenate", "pad"):
-        selected = {v for op in _selected(block) for v in op.results}
+        for op, written in _selected(block):
+            selected.add(op.result)
+            if written:
+                rows.add(op.result)
     called = _for_libraries(block) if block.holds("library") else set[Value]()
-    found = rewrite(block, lambda out, op, operands: _rule(out, op, operands, machine, selected, called), ours=ours)
+    found = rewrite(
+        block, lambda out, op, operands: _rule(out, op, operands, machine, selected, rows, called), ours=ours
+    )
     return eliminate_dead_code(found)  # an argmax has left its counters
 
 
-def _selected(block: Block) -> Iterator[Op]:
+def _selected(block: Block) -> Iterator[tuple[Op, bool]]:
     """Joined arrays that are better selected from, element by element, by their readers than written and read: readers
-    that are elementwise do not need them in memory, and their parts lie there or cost little to compute."""
+    that are elementwise do not need them in memory, and their parts lie there or cost little to compute. And those that
+    are written, in rows."""
     users: dict[Value, list[Op]] = {}
     for op in block.ops:
         for value in (*op.operands, *(v for r in op.regions for v in r.free())):
@@ -78,16 +84,17 @@ def _selected(block: Block) -> Iterator[Op]:
         if op.name not in ("concatenate", "pad"):
             continue
         if _in_memory(op.result, users, escaping) and in_rows(op):
-            yield op
+            yield op, True
+            continue
         if len(op.operands) > PIECES or op.result in escaping:
             continue
         readers = users.get(op.result, [])
         if readers and all(indexes(u, op) for u in readers):
-            yield op
+            yield op, False
         elif op.name == "concatenate" and _in_short_runs(op.result, users):
             continue
         elif _passed_on(op.result, users, escaping) and sum(_cost(v, users) for v in op.operands) <= SELECTED:
-            yield op
+            yield op, False
 
 
 def _in_memory(value: Value, users: dict[Value, list[Op]], escaping: set[Value]) -> bool:
@@ -146,10 +153,17 @@ def _cost(value: Value, users: dict[Value, list[Op]]) -> float:
 
 
 def _rule(
-    out: Block, op: Op, operands: list[Value], machine: Machine | None, selected: set[Value], called: set[Value]
+    out: Block,
+    op: Op,
+    operands: list[Value],
+    machine: Machine | None,
+    selected: set[Value],
+    rows: set[Value],
+    called: set[Value],
 ) -> Sequence[Value] | None:
     if op.results and op.results[0] in selected:
-        return None
+        joined = by_rows(out, op, operands) if op.results[0] in rows else None
+        return None if joined is None else [joined]
     grouped = machine is not None and machine.grouped
     match op.name:
         case "broadcast_in_dim":  # a library reads memory, where this is a reshape
