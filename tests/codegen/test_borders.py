@@ -120,8 +120,8 @@ def test_not_a_number_stays_in_its_place() -> None:
     check([case("", [((40, 80), "f32")], both, args=[x])])
 
 
-def _block(shape: tuple[int, ...], build) -> Block:
-    g = Graph(Tensor(shape, DTYPES["f32"]))
+def _block(shape: tuple[int, ...], build, dtype: str = "f32") -> Block:
+    g = Graph(Tensor(shape, DTYPES[dtype]))
     return g.done(build(g, *g.args))
 
 
@@ -225,6 +225,19 @@ def test_parts_of_rows() -> None:
     assert parts(_block((8, 160), lambda g, x: joined(g, *[x] * 5)), (8, 800)) is not None
     assert parts(_block((8, 160), lambda g, x: joined(g, *[x] * 6)), (8, 960)) is None  # many
     assert parts(_block((8, 160), lambda g, x: joined(g, x, x, axis=0)), (16, 160)) is None  # no borders in rows
+
+
+def test_what_is_computed_of_rotated_arrays_lies_in_whole_vectors() -> None:
+    """In whole vectors of memory, with masks in those with a border, where rows are such and there are masks."""
+    for shape, dtype, chosen in (
+        ((64, 64, 160), "f32", True),
+        ((64, 64, 161), "f32", False),
+        ((64, 64, 160), "i8", False),
+    ):
+        block = _block(shape, stencil, dtype)
+        text = emit_kernel(block, "k", replace(host(), vector_bytes=32)).text
+        assert ("masked" in text or "select <" in text) is chosen, (shape, dtype)
+    assert "masked" in emit_kernel(_block((64, 64, 128), stencil, "i8"), "k", replace(host(), vector_bytes=64)).text
 
 
 def test_stores_past_the_cache_stay_aligned() -> None:

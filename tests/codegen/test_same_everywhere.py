@@ -32,7 +32,7 @@ def key(g: Graph, x: Any, a: Any, b: Any) -> Any:
 
 
 def ends(g: Graph, x: Any, y: Any) -> Any:
-    """Every element is of the joined array: its border is in the loop."""
+    """Every element is of the joined array: at its border the loop is cut."""
     return g("negate", g("concatenate", x, y, dimension=0))
 
 
@@ -45,8 +45,8 @@ def both(g: Graph, x: Any, y: Any) -> Any:
 
 CASES: dict[str, tuple[list[tuple[tuple[int, ...], str]], Any, bool]] = {
     "key": ([((N,), "ui32"), ((2, 1), "ui32"), ((2, 1), "ui32")], key, True),
-    "ends": ([((N - 9,), "i32"), ((9,), "i32")], ends, False),
-    "both": ([((7,), "i32"), ((N - 7,), "i32")], both, False),
+    "ends": ([((N - 9,), "i32"), ((9,), "i32")], ends, True),
+    "both": ([((7,), "i32"), ((N - 7,), "i32")], both, True),
 }
 
 

@@ -16,6 +16,7 @@ from ferrule.codegen.lanes import first_lanes
 from ferrule.codegen.llvm import V, i64
 from ferrule.ir import Block, Value
 from ferrule.ops import OPS
+from ferrule.ops.shape import one_source
 
 if TYPE_CHECKING:
     from ferrule.codegen.emitter import Emitter, Family
@@ -61,6 +62,14 @@ def parts(block: Block, sizes: Sequence[int]) -> Parts | None:
 def _between(borders: set[int], size: int) -> list[Piece]:
     ordered = [0, *sorted(borders), size]
     return list(zip(ordered, ordered[1:], strict=False))
+
+
+def rolled(block: Block) -> bool:
+    """Is something computed of rotated arrays only? Their vectors choose one place in one array (ops/shape.py)."""
+    joined = [op for op in block.ops if op.name in JOINING]
+    return all(op.name == "concatenate" and one_source(op) is not None for op in joined) and any(
+        OPS[op.name].flops > 0 for op in block.ops if op not in joined
+    )
 
 
 def each(

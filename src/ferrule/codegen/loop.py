@@ -18,6 +18,7 @@ from ferrule.codegen import (
     interleave,
     items,
     math_complex,
+    memory,
     row_folds,
     short_rows,
     streams,
@@ -32,7 +33,7 @@ from ferrule.codegen.runs import loops, viewed
 from ferrule.codegen.scalar import compute_type
 from ferrule.codegen.tiles import Squares, crossing, plan, plan_runs, tiles, tiles_of_runs
 from ferrule.errors import Internal
-from ferrule.ir import Block, Op, Value
+from ferrule.ir import Block, Op, Value, tensor
 from ferrule.ops import OPS
 from ferrule.targets.machine import Machine
 
@@ -107,7 +108,7 @@ def emit(family: Family, block: Block, outputs: Sequence[V], begin: V, end: V, n
     wide = registers(block.ops, width, sizes[-1], prod(sizes))
     past = streams.alignment(family, block, width if sizes[-1] % (wide * width) else wide * width, sizes[-1])
     cuts = borders.pieces(block, sizes[-1], width) if wide == 1 and not family.columns else ()
-    if width == 1 or past and parts and any(low % width for low, _ in parts.columns):
+    if parts and (width == 1 or _better_whole(block, family.machine, parts, width, sizes[-1], past > 0)):
         parts = None
     sides = abreast.sides(family, block) if wide > 1 and len(sizes) == 1 else 1
     cost = sum(OPS[op.name].flops for op in block.ops)
@@ -121,6 +122,13 @@ def emit(family: Family, block: Block, outputs: Sequence[V], begin: V, end: V, n
     with fetch_ahead.asking(family, fetch_ahead.distance(block.args) if asks else 0):
         grid = streams.either(family, pointers, outputs, past, write_rows)
     return grid, grain(grid, nanoseconds)
+
+
+def _better_whole(block: Block, machine: Machine, parts: borders.Parts, width: int, inner: int, past: bool) -> bool:
+    """Are vectors that lie in whole ones of memory better, with masks in those with a border?"""
+    masks = machine.vector_bytes == 64 or all(tensor(v).dtype.itemsize >= memory.MASKED for v in block.args)
+    aligned = inner % width == 0 and masks
+    return past and any(low % width for low, _ in parts.columns) or aligned and borders.rolled(block)
 
 
 def _in_squares(

@@ -311,7 +311,7 @@ def _concatenate_element(em: Emitter, op: Op, k: int, index: Key) -> Lanes:
         if size:
             pieces.append((i, start, size))
         start += size
-    source = _one_source(op)
+    source = one_source(op)
     at = em.ix.force(index[axis])
     if source is not None and at.step == 0:  # one place is chosen instead of one of two values
         begins = [first[axis] - start for first, (_, start, _) in zip(source[1], pieces, strict=True)]
@@ -336,7 +336,7 @@ def _concatenate_element(em: Emitter, op: Op, k: int, index: Key) -> Lanes:
     return pick(pieces)
 
 
-def _one_source(op: Op) -> tuple[Value, list[Sequence[int]]] | None:
+def one_source(op: Op) -> tuple[Value, list[Sequence[int]]] | None:
     """What all parts of a concatenation, but empty ones, are slices of, and where each begins; they are equal in the
     other dimensions. Rotated arrays are joined so."""
     axis, found, source = op.attrs["dimension"], list[Sequence[int]](), None
