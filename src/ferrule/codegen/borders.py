@@ -29,6 +29,8 @@ VISITED = 300
 # Long pieces go by WIDE registers, if no more than LIGHT operations are behind each element: counting would be most of
 # the work.
 LONG, WIDE, LIGHT = 4, 4, 20.0
+# Each rest of a shorter row with more operations would be most of what is computed.
+SHORT = 128
 JOINING = ("concatenate", "pad")
 
 Piece = tuple[int, int]  # [begin, end)
@@ -43,7 +45,7 @@ class Parts(NamedTuple):
 
 
 def parts(block: Block, sizes: Sequence[int]) -> Parts | None:
-    """The pieces between borders, wherever these are; None if there are none, or many."""
+    """The pieces between borders, wherever these are; None if there are none, or many, or short ones of much work."""
     if not any(op.name in JOINING for op in block.ops):
         return None
     outer, inner = ([1, *sizes])[-2:]
@@ -54,7 +56,7 @@ def parts(block: Block, sizes: Sequence[int]) -> Parts | None:
     cost = sum(OPS[op.name].flops for op in block.ops)
     if len(columns) * len(rows) > PARTS:
         rows = [(0, outer)]
-    if cost * len(columns) * len(rows) > COST:
+    if cost * len(columns) * len(rows) > COST or cost > LIGHT and inner < SHORT:
         return None
     return Parts(columns, rows, WIDE if cost <= LIGHT else 1)
 
@@ -83,14 +85,14 @@ def each(
 
     These are of `width` lanes, in long pieces of several registers of them.
     """
-    b, size = family.b, found.columns[-1][1]
+    b = family.b
     row = family.at(1).ix.force(outer[-1]) if outer else ZERO
 
     def columns(low: int, high: int) -> list[V]:
         with family.at(1).scope():
             at = (*outer[:-1], row._replace(low=max(low, row.low), high=min(high, row.high))) if outer else ()
             for piece in found.columns:
-                _piece(family, width, found.wide, piece, size, lambda em, column: body(em, (*at, column)))
+                _piece(family, width, found.wide, piece, lambda em, column: body(em, (*at, column)))
         return []
 
     def choose(k: int) -> list[V]:
@@ -150,9 +152,7 @@ def runs(piece: Piece, length: int) -> int:
     return -(-(high - low) // length)
 
 
-def _piece(
-    family: Family, width: int, wide: int, piece: Piece, size: int, body: Callable[[Emitter, Index], None]
-) -> None:
+def _piece(family: Family, width: int, wide: int, piece: Piece, body: Callable[[Emitter, Index], None]) -> None:
     low, high = piece
     if high - low < LONG * wide * width:
         wide = 1
@@ -161,7 +161,7 @@ def _piece(
     if family.machine.vector_bytes == 64 and high - low > 1:
         em = family.at(width)
         with em.scope(), em.masked(first_lanes(width, high - low)):
-            body(em, Index(i64(low), 1, low, size, low))
+            body(em, Index(i64(low), 1, low, high, low))
         return
     while low < high:
         lanes = 1 << ((high - low).bit_length() - 1)

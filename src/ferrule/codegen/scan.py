@@ -162,10 +162,8 @@ def emit(family: Family, block: Block, outputs: Sequence[V], begin: V, end: V, n
     cost = sum(OPS[op.name].flops for op in body.ops if op.name in OPS)
     if count == 1 and cost >= HEAVY and not family.machine.grouped:
         # An operation of many steps waits for each of them; several vectors side by side do not.
-        while (
-            width < CHAINS * lane_count(block, family.machine, inner)
-            and inner * outer >= 2 * width * family.machine.threads
-        ):
+        most = min(CHAINS * width, inner, inner * outer // family.machine.threads)
+        while 1 < width <= most // 2:
             width *= 2
     grid = nest(family, [outer, inner], width, begin, end, line, nanoseconds)
     return grid, grain(grid, nanoseconds)
