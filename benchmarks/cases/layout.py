@@ -97,6 +97,13 @@ def cases() -> list[Case]:
             )
             for size, to in ((64, 128), (100, 224), (160, 64))
         ),
+        Case(
+            "enlarge images, 64 × 112² to 224², channels first",
+            lambda x: jax.image.resize(x, (1, 64, 224, 224), "bilinear"),
+            lambda: (normal(1, 64, 112, 112),),
+            torch=lambda x: torch.nn.functional.interpolate(x, (224, 224), mode="bilinear"),
+            bytes=4 * 64 * (112**2 + 224**2),
+        ),
         Case("x + xᵀ, 4096²", lambda x: x + x.T, square, torch=lambda x: x + x.T, bytes=8 * N),
         Case(
             "heads first, 8 × 512 × 12 × 64",
@@ -167,6 +174,13 @@ def cases() -> list[Case]:
             lambda: tuple(normal(1 << 20, seed=i) for i in range(4)),
             torch=lambda *xs: torch.cat(xs),
             bytes=32 << 20,
+        ),
+        Case(
+            "join rows, 3 of 4096 × 768",
+            lambda *xs: jnp.concatenate(xs, 1),
+            lambda: tuple(normal(4096, 768, seed=i) for i in range(3)),
+            torch=lambda *xs: torch.cat(xs, 1),
+            bytes=8 * 3 * 4096 * 768,
         ),
         Case(
             "pad images, 16 × 224 × 224 × 3",

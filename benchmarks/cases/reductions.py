@@ -142,6 +142,13 @@ def cases() -> list[Case]:
             tolerance=1e-3,
         ),
         Case(
+            "running logsumexp, 300 K",
+            jax.lax.cumlogsumexp,
+            lambda: (normal(300_000),),
+            torch=lambda x: torch.logcumsumexp(x, 0),
+            bytes=8.0 * 300_000,
+        ),
+        Case(
             "cumsum of each row, 4096 × 1024",
             lambda x: jnp.cumsum(x, 1),
             lambda: (normal(4096, 1024),),

@@ -14,6 +14,7 @@ from ferrule.ops import OPS
 
 # Where a value is in memory whatever reads it.
 IN_MEMORY = frozenset({"dot_general", "convolution", "library", "while", "case", "if", "sort", "scatter"})
+MOVES = frozenset({"slice", "concatenate", "pad", "reverse"})
 # What more values than this are read for is not looked into.
 VISITED = 100
 
@@ -44,7 +45,7 @@ def by_rows(out: Block, joined: Op, operands: list[Value]) -> Value | None:
     def made(value: Value, op: Op | None, operands: Sequence[Value]) -> Value:
         shape = value.shape
         type = Tensor((*shape[:dim], prod(shape[dim:])), value.dtype)
-        if op is None or op.name in IN_MEMORY or not _keeps_all_behind(op, dim) or op.name == "constant":
+        if op is None or op.name in IN_MEMORY or not _keeps_all_behind(op, dim) or not _moves(value):
             return out.add("reshape", [value], [type], {}, (), joined.loc).result
         attrs = dict(op.attrs)
         for name in ("start_indices", "limit_indices", "edge_padding_low", "edge_padding_high"):
@@ -56,6 +57,14 @@ def by_rows(out: Block, joined: Op, operands: list[Value]) -> Value | None:
         return out.add(op.name, [flat(v) for v in operands], [type], attrs, (), op.loc).result
 
     return out.add("reshape", [made(joined.result, joined, operands)], [joined.result.type], {}, (), joined.loc).result
+
+
+def _moves(value: Value) -> bool:
+    """Is anything moved on the way to it? What is computed of whole arrays is so in any shape, and for others, too."""
+    op = value.op
+    if op is None or op.name in IN_MEMORY or op.name not in OPS:
+        return False
+    return op.name in MOVES or OPS[op.name].elementwise and any(_moves(v) for v in op.operands)
 
 
 def _dimension(op: Op) -> int | None:

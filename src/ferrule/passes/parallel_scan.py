@@ -78,7 +78,8 @@ def running_in_lanes(out: Block, op: Op, operands: list[Value], machine: Machine
     lines = tensor(x).size // length
     if prod(x.shape[axis + 1 :]) > 1 or x.dtype != op.result.dtype:
         return None
-    if not all(OPS[o.name].elementwise for o in body.ops) or sum(OPS[o.name].flops for o in body.ops) < HEAVY:
+    known = [OPS.get(o.name) for o in body.ops]
+    if not all(o and o.elementwise for o in known) or sum(o.flops for o in known if o) < HEAVY:
         return None
     strips = max(1, min(-(-LANES * machine.threads // lines), length // LEAST_STRIP))
     if strips * lines < FEWEST:
