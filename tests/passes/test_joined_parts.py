@@ -70,3 +70,17 @@ def test_too_many_parts_of_parts() -> None:
     block = arguments(*[(1, 64)] * (3 * count))
     block.results = [join(block, [join(block, block.args[i : i + 3], 0) for i in range(0, 3 * count, 3)], 0)]
     assert written(block) == [(3, 64)] * count
+
+
+def test_what_others_read_is_computed_once() -> None:
+    """In the shape it has: only what is moved gets its rows in one dimension."""
+    block = arguments((7, 50, 8), (7, 9, 8))
+    x, y = block.args
+    shared = block.add("exponential", [x], x.type, {}).result
+    whole = join(block, [shared, y], 1)
+    cut = {"start_indices": (0, 3, 0), "limit_indices": (7, 12, 8), "strides": (1, 1, 1)}
+    moved = block.add("negate", [block.add("slice", [x], y.type, cut).result], y.type, {}).result
+    block.results = [shared, whole, join(block, [moved, y], 1)]
+    ops = expand(block, host()).ops
+    assert [op.result.shape for op in ops if op.name == "exponential"] == [(7, 50, 8)]
+    assert [op.result.shape for op in ops if op.name == "negate"] == [(7, 72)]
