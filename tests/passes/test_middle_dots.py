@@ -107,3 +107,16 @@ def test_what_follows_a_product_of_parts() -> None:
     with jax.default_device(jax.devices("cpu")[0]):
         wanted = layer(*args)
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("columns, rows", [(40, 60 * 70), (20, 20)])
+def test_small_sides_do_not_take_the_place_of_what_is_contracted(columns: int, rows: int) -> None:
+    """The next product would not be one of parts, and want a transpose."""
+    args = normal(60, 70, 80), normal(80, columns), normal(70, 50)
+
+    def both(x: Any, a: Any, b: Any) -> Any:
+        first = jax.lax.dot_general(a, x, (((0,), (2,)), ((), ())))  # columns, 60, 70
+        return jax.lax.dot_general(first, b, (((2,), (0,)), ((), ()))).transpose(1, 2, 0)
+
+    block = simplify(match(simplify(graph(both, *args)), host()))
+    assert next(op for op in block.ops if op.name == "library").attrs["attrs"]["m"] == rows

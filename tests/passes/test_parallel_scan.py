@@ -10,6 +10,8 @@ import pytest
 from test_passes import graph
 
 import jax
+from ferrule.codegen.kernel import Kernel, emit_kernel
+from ferrule.passes.fuse import fuse
 from ferrule.passes.match import match
 from ferrule.passes.simplify import simplify
 from ferrule.targets.cpu import host
@@ -117,6 +119,20 @@ def test_order(shape: tuple[int, ...], axis: int, reverse: bool) -> None:
     x = np.where(R.random(shape) < 0.2, R.standard_normal(shape), 0).astype("f")
     found = jax.jit(lambda x: filled(x, axis, reverse))(jax.device_put(x, jax.devices("ferrule")[0]))
     np.testing.assert_array_equal(found, expected(x, axis, reverse, False).astype("f"))
+
+
+def test_vectors_side_by_side() -> None:
+    """So that an operation need not wait for the one before it; and threads share what costs so much."""
+    machine = replace(host(), vector_bytes=32, threads=2)
+
+    def kernel(columns: int) -> Kernel:
+        block = simplify(graph(lambda x: lax.cumlogsumexp(x, 0), np.zeros((64, columns), "f")))
+        return emit_kernel(fuse(block, machine).ops[-1].regions[0], "k", machine)
+
+    many = kernel(128)
+    assert "<32 x float>" in many.text and "<64 x float>" not in many.text
+    assert many.grid == 4 and many.grain < 4
+    assert "<32 x float>" not in kernel(32).text
 
 
 @pytest.mark.parametrize("shape", [(100,), (640, 8), (3, 40)], ids=["short", "many columns", "few short lines"])

@@ -128,7 +128,7 @@ def work(block: Block) -> tuple[float, float]:
         per = OPS[op.name].flops if op.name in OPS else 1.0
         if op.name in ("dot", "dot_general", "convolution"):
             size, per = size * _summed(op), 2.0
-        elif op.name in ("map", "reduce", "reduce_window"):
+        elif op.name in ("map", "reduce", "reduce_window"):  # a costly body is worth a thread sooner
             per = max(per, sum(OPS[o.name].flops for r in op.regions for o in r.ops if o.name in OPS))
         elif op.name == "loop":
             per = op.attrs.get("trips", UNKNOWN_TRIPS) * sum(OPS[o.name].flops for r in op.regions for o in r.ops)

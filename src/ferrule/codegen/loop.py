@@ -100,16 +100,18 @@ def emit(family: Family, block: Block, outputs: Sequence[V], begin: V, end: V, n
         return grid, grain(grid, nanoseconds)
     family.columns = short_rows.reduced(block, family.machine, sizes[-1])
     parts = None if family.columns else borders.parts(block, sizes)
-    width = lane_count(block, family.machine, sizes[-1], prod(sizes[:-1]), whole=parts is None)
-    width = family.columns.width if family.columns else width
+    if family.columns:
+        width = family.columns.width
+    else:
+        width = lane_count(block, family.machine, sizes[-1], prod(sizes[:-1]), whole=parts is None)
     pointers = [family.pointers[a] for a in block.args]
     if squares and not family.columns:
         return _in_squares(family, block, sizes, squares, outputs, begin, end, element, nanoseconds)
     wide = registers(block.ops, width, sizes[-1], prod(sizes))
     past = streams.alignment(family, block, width if sizes[-1] % (wide * width) else wide * width, sizes[-1])
-    cuts = borders.pieces(block, sizes[-1], width) if wide == 1 and not family.columns else ()
     if parts and (width == 1 or _better_whole(block, family.machine, parts, width, sizes[-1], past > 0)):
         parts = None
+    cuts = borders.pieces(block, sizes[-1], width) if wide == 1 and not parts and not family.columns else ()
     sides = abreast.sides(family, block) if wide > 1 and len(sizes) == 1 else 1
     cost = sum(OPS[op.name].flops for op in block.ops)
     light = cost <= fetch_ahead.BUSY
@@ -219,7 +221,8 @@ def nest(
 ) -> int:
     """Loops over an index space, `width` lanes along the innermost dimension, `wide` registers; gives the grid.
 
-    `some`: so many rows of the dimension before the innermost are written out, see `rows_at_once`.
+    `some`: so many rows of the dimension before the innermost are written out, see `rows_at_once`. `parts`: each row is
+    gone over in these, in place of `cuts` (codegen/borders.py).
     """
     if family.machine.grouped:
         return items.each(family, sizes, width, body)
@@ -443,8 +446,8 @@ def side_by_side(
 def lane_count(block: Block, machine: Machine, inner: int, rows: int = 1, whole: bool = True) -> int:
     """How many lanes: as many of the widest type computed with as fill a register, no more than there are elements.
 
-    `rows`: how many loops over `inner` elements there are for threads to share. `whole`: fewer lanes, if rows are in
-    whole vectors then.
+    `rows`: how many loops over `inner` elements there are for threads to share. `whole`: half as many, where rows
+    are whole vectors then.
     """
     if machine.grouped:
         return 1

@@ -18,6 +18,7 @@ from math import log, prod
 import numpy as np
 
 from ferrule.codegen import row_folds
+from ferrule.codegen.borders import JOINING
 from ferrule.codegen.interleave import LONGEST
 from ferrule.codegen.streams import LINE
 from ferrule.ir import Block, Op, Tensor, Value, rewrite, tensor
@@ -42,8 +43,8 @@ PIECES, SELECTED = 4, 16.0
 MOVES = frozenset({"slice", "transpose", "reverse", "concatenate", "pad"})
 # Lines that the rows of a transposed array lie in, from which on a reduction along them reads it transposed (fuse.py).
 CROSSED = 256
-# Ops whose results lie in memory.
-WRITTEN = frozenset({"dot_general", "convolution", "library", "while", "case", "if", "reduce", "sort", "scatter"})
+# Ops whose results lie in memory where several elements of them are read.
+WRITTEN = IN_MEMORY | {"reduce"}
 VIEWS = frozenset({"slice", "reshape", "reverse", "broadcast_in_dim"})
 # A reduction is split when each of at most FEW results reduces over at least this many elements.
 SPLIT_FROM = 65536
@@ -56,23 +57,18 @@ TEAM_ELEMENTS, ITEM_ELEMENTS = 16384, 64
 
 def expand(block: Block, machine: Machine | None = None, ours: bool = False) -> Block:
     """Returns the block with large concatenations, paddings and narrow reductions rewritten; `ours` as in `rewrite`."""
-    selected, rows = set[Value](), set[Value]()
-    if machine is not None and not machine.grouped and block.holds("concatenate", "pad"):
-        for op, written in _selected(block):
-            selected.add(op.result)
-            if written:
-                rows.add(op.result)
+    selected: dict[Value, bool] = {}
+    if machine is not None and not machine.grouped and block.holds(*JOINING):
+        selected = {op.result: written for op, written in _selected(block)}
     called = _for_libraries(block) if block.holds("library") else set[Value]()
-    found = rewrite(
-        block, lambda out, op, operands: _rule(out, op, operands, machine, selected, rows, called), ours=ours
-    )
+    found = rewrite(block, lambda out, op, operands: _rule(out, op, operands, machine, selected, called), ours=ours)
     return eliminate_dead_code(found)  # an argmax has left its counters
 
 
 def _selected(block: Block) -> Iterator[tuple[Op, bool]]:
     """Joined arrays that are better selected from, element by element, by their readers than written and read: readers
-    that are elementwise do not need them in memory, and their parts lie there or cost little to compute. And those that
-    are written, in rows."""
+    that are elementwise do not need them in memory, and their parts lie there or cost little to compute. With True:
+    those that are written, in rows."""
     users: dict[Value, list[Op]] = {}
     for op in block.ops:
         for value in (*op.operands, *(v for r in op.regions for v in r.free())):
@@ -81,7 +77,7 @@ def _selected(block: Block) -> Iterator[tuple[Op, bool]]:
     for op in block.ops:
         for region in op.regions:
             yield from _selected(region)
-        if op.name not in ("concatenate", "pad"):
+        if op.name not in JOINING:
             continue
         if _in_memory(op.result, users, escaping) and in_rows(op):
             yield op, True
@@ -153,16 +149,10 @@ def _cost(value: Value, users: dict[Value, list[Op]]) -> float:
 
 
 def _rule(
-    out: Block,
-    op: Op,
-    operands: list[Value],
-    machine: Machine | None,
-    selected: set[Value],
-    rows: set[Value],
-    called: set[Value],
+    out: Block, op: Op, operands: list[Value], machine: Machine | None, selected: dict[Value, bool], called: set[Value]
 ) -> Sequence[Value] | None:
     if op.results and op.results[0] in selected:
-        joined = by_rows(out, op, operands) if op.results[0] in rows else None
+        joined = by_rows(out, op, operands) if selected[op.results[0]] else None
         return None if joined is None else [joined]
     grouped = machine is not None and machine.grouped
     match op.name:

@@ -1,7 +1,8 @@
 """Which joined and padded arrays are written row by row, by one loop over rows with a loop over each part in it
 (codegen/borders.py), instead of part by part, where every row's lines would be met once for each part.
 
-A row is what lies together from the dimension on along which they are joined; it is made one dimension."""
+A row is what lies together from the dimension on along which they are joined; it is made one dimension.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +15,6 @@ from ferrule.ops import OPS
 
 # Where a value is in memory whatever reads it.
 IN_MEMORY = frozenset({"dot_general", "convolution", "library", "while", "case", "if", "sort", "scatter"})
-MOVES = frozenset({"slice", "concatenate", "pad", "reverse"})
 # What more values than this are read for is not looked into.
 VISITED = 100
 
@@ -64,13 +64,15 @@ def _moves(value: Value) -> bool:
     op = value.op
     if op is None or op.name in IN_MEMORY or op.name not in OPS:
         return False
-    return op.name in MOVES or OPS[op.name].elementwise and any(_moves(v) for v in op.operands)
+    moved = op.name in ("slice", "reverse", *borders.JOINING)
+    return moved or OPS[op.name].elementwise and any(_moves(v) for v in op.operands)
 
 
 def _dimension(op: Op) -> int | None:
     """Along which there is something beside each other; of paddings the last such one."""
     if op.name == "concatenate":
-        return op.attrs["dimension"]  # type: ignore[no-any-return]
+        dim: int = op.attrs["dimension"]
+        return dim
     edges = list(zip(op.attrs["edge_padding_low"], op.attrs["edge_padding_high"], strict=True))
     if any(n < 0 for pair in edges for n in pair):
         return None
@@ -108,7 +110,7 @@ def _keeps_all_behind(op: Op, dim: int) -> bool:
             behind = [*op.attrs["edge_padding_low"][dim + 1 :], *op.attrs["edge_padding_high"][dim + 1 :]]
             return not any(behind) and not any(op.attrs["interior_padding"])
         case "concatenate":
-            return op.attrs["dimension"] <= dim  # type: ignore[no-any-return]
+            return int(op.attrs["dimension"]) <= dim
         case "reverse":
             return max(op.attrs["dimensions"]) < dim
         case "constant":

@@ -89,8 +89,6 @@ def in_memory_order(op: Op, operands: list[Value]) -> tuple[Op, tuple[int, ...]]
     made = [(side, d) for side in sides for d in side.free]
     type = Tensor(tuple(side.value.shape[d] for side, d in made), op.result.dtype)
     about = {**op.attrs, "dot_dimension_numbers": DotDims((), (), *(tuple(side.contract) for side in sides))}
-    if sides[0] is right and (precision := op.attrs.get("precision_config")):
-        about["precision_config"] = tuple(reversed(precision))
     dot = Op("dot_general", [side.value for side in sides], [type], about, (), op.loc)
     return dot, tuple(made.index(place) for place in wanted)
 
