@@ -10,6 +10,7 @@
 #include "calls.h"
 #include "element.h"
 #include "fft_large.h"
+#include "fft_odd.h"
 #include "fft_plan.h"
 #include "large_copy.h"
 #include "program.h"
@@ -48,10 +49,11 @@ class Fft : public Prepared {
     if (folded) roots_ = Shared<HalfCircle<R>>(last);
     points_ = folded ? last / 2 : last;
     for (size_t d = 0; d + 1 < lengths_.size(); ++d) plans_.push_back(Shared<FftPlan<R>>(lengths_[d]));
+    if (half && OddFft<R>::Better(last) && Rows(outer_) >= kLanes / 2) odd_ = Shared<OddFft<R>>(last);
     bool large = points_ >= kLarge || (points_ >= kShared && Rows(outer_) == 1);
     if (large && LargeFft<R>::Sides(points_).first) {
       large_ = Shared<LargeFft<R>>(points_);
-    } else {
+    } else if (!odd_) {
       plans_.push_back(Shared<FftPlan<R>>(points_));
     }
     scale_ = R(1);
@@ -138,13 +140,14 @@ class Fft : public Prepared {
   // A real signal of even length is transformed as a complex one of half the length.
   bool Folded() const { return points_ != lengths_.back(); }
 
-  // Runs `some(re, im, scratch, line, lanes)` for groups of at most kLanes lines.
+  // Runs `some(re, im, scratch, line, lanes)` for groups of at most kLanes lines of n points; `scratch` has twice as
+  // many numbers as each part.
   template <class F>
-  void ForLines(const FftPlan<R>& plan, int64_t lines, ThreadPool& pool, F&& some) const {
-    int64_t n = plan.size(), groups = (lines + kLanes - 1) / kLanes;
+  static void ForLines(int64_t n, int64_t lines, ThreadPool& pool, F&& some) {
+    int64_t groups = (lines + kLanes - 1) / kLanes;
     pool.For(groups, std::max<int64_t>(1, 4096 / (n * kLanes + 1)), [&](int64_t begin, int64_t end) {
       static thread_local AlignedScratch memory;
-      R* re = memory.Get<R>((2 * n + plan.ScratchPerLane()) * kLanes);
+      R* re = memory.Get<R>(4 * n * kLanes);
       for (int64_t g = begin; g < end; ++g) {
         int64_t lanes = std::min(kLanes, lines - g * kLanes);
         some(re, re + n * kLanes, re + 2 * n * kLanes, g * kLanes, lanes);
@@ -201,7 +204,7 @@ class Fft : public Prepared {
       });
       return;
     }
-    ForLines(plan, outer * inner, pool, [&](R* re, R* im, R* scratch, int64_t line, int64_t lanes) {
+    ForLines(plan.size(), outer * inner, pool, [&](R* re, R* im, R* scratch, int64_t line, int64_t lanes) {
       int64_t start[kLanes] = {};
       for (int64_t l = 0; l < lanes; ++l) start[l] = (line + l) / inner * n * inner + (line + l) % inner;
       bool together = start[lanes - 1] - start[0] == lanes - 1;  // the lines are neighbours in memory
@@ -209,7 +212,7 @@ class Fft : public Prepared {
         plan.TransformLines(Parts(from + start[0]), Parts(to + start[0]), inner, re, inverse, scale);
         return;
       }
-      if (inner == 1) ToLanes(Parts(from + start[0]), n, re, im, lanes);
+      if (inner == 1) ToLanes(Parts(from + start[0]), n, re, im, lanes, lanes);
       for (int64_t i = 0; inner > 1 && i < n; ++i) {
         if (together) {
           loops_.split(Parts(from + start[0] + i * inner), re + i * lanes, im + i * lanes, lanes);
@@ -222,7 +225,7 @@ class Fft : public Prepared {
         }
       }
       plan.Transform(inverse ? im : re, inverse ? re : im, scratch, lanes);
-      if (inner == 1) ToRows(re, im, lanes, Parts(to + start[0]), n, scale);
+      if (inner == 1) ToRows(re, im, lanes, lanes, Parts(to + start[0]), n, scale);
       for (int64_t i = 0; inner > 1 && i < n; ++i) {
         if (together) {
           loops_.join(re + i * lanes, im + i * lanes, Parts(to + start[0] + i * inner), lanes, scale);
@@ -240,33 +243,38 @@ class Fft : public Prepared {
     return plan.by_rows() && !(rows >= kLanes && plan.better_as_lanes());
   }
 
-  // Rows of n points, one after the other, to lanes beside each other and back.
-  void ToLanes(const R* x, int64_t n, R* re, R* im, int64_t lanes) const {
-    if (lanes == kLanes) return loops_.to_lanes(x, 2 * n, n, re, im, lanes, lanes);
+  // Rows of n points, one after the other, to lanes beside each other and back; points of one lie `apart` numbers from
+  // each other.
+  void ToLanes(const R* x, int64_t n, R* re, R* im, int64_t lanes, int64_t apart) const {
+    if (lanes == kLanes) return loops_.to_lanes(x, 2 * n, n, re, im, apart, lanes);
     for (int64_t l = 0; l < lanes; ++l, x += 2 * n) {
-      for (int64_t i = 0; i < n; ++i) re[i * lanes + l] = x[2 * i], im[i * lanes + l] = x[2 * i + 1];
+      for (int64_t i = 0; i < n; ++i) re[i * apart + l] = x[2 * i], im[i * apart + l] = x[2 * i + 1];
     }
   }
-  void ToRows(const R* re, const R* im, int64_t lanes, R* x, int64_t n, R scale) const {
-    if (lanes == kLanes) return loops_.to_rows(re, im, lanes, x, 2 * n, n, lanes, scale);
+  void ToRows(const R* re, const R* im, int64_t lanes, int64_t apart, R* x, int64_t n, R scale,
+              const int32_t* places = nullptr) const {
+    if (lanes == kLanes) return loops_.to_rows(re, im, apart, places, x, 2 * n, n, lanes, scale);
     for (int64_t l = 0; l < lanes; ++l, x += 2 * n) {
-      for (int64_t i = 0; i < n; ++i) x[2 * i] = re[i * lanes + l] * scale, x[2 * i + 1] = im[i * lanes + l] * scale;
+      for (int64_t i = 0; i < n; ++i) {
+        const int64_t place = places ? places[i] : i, from = (place < 0 ? ~place : place) * apart + l;
+        x[2 * i] = re[from] * scale, x[2 * i + 1] = im[from] * (place < 0 ? -scale : scale);
+      }
     }
   }
 
   // The same of n real numbers, pair by pair, and the last one or, with fewer lanes, all alone.
-  void RealToLanes(const R* x, int64_t n, R* re, int64_t lanes) const {
+  void RealToLanes(const R* x, int64_t n, R* re, int64_t lanes, int64_t apart) const {
     const int64_t pairs = lanes == kLanes ? n / 2 : 0;
-    if (pairs > 0) loops_.to_lanes(x, n, pairs, re, re + lanes, 2 * lanes, lanes);
+    if (pairs > 0) loops_.to_lanes(x, n, pairs, re, re + apart, 2 * apart, lanes);
     for (int64_t l = 0; l < lanes; ++l, x += n) {
-      for (int64_t i = 2 * pairs; i < n; ++i) re[i * lanes + l] = x[i];
+      for (int64_t i = 2 * pairs; i < n; ++i) re[i * apart + l] = x[i];
     }
   }
-  void LanesToReal(const R* re, int64_t lanes, R* x, int64_t n, R scale) const {
+  void LanesToReal(const R* re, int64_t lanes, int64_t apart, R* x, int64_t n, R scale) const {
     const int64_t pairs = lanes == kLanes ? n / 2 : 0;
-    if (pairs > 0) loops_.to_rows(re, re + lanes, 2 * lanes, x, n, pairs, lanes, scale);
+    if (pairs > 0) loops_.to_rows(re, re + apart, 2 * apart, nullptr, x, n, pairs, lanes, scale);
     for (int64_t l = 0; l < lanes; ++l, x += n) {
-      for (int64_t i = 2 * pairs; i < n; ++i) x[i] = re[i * lanes + l] * scale;
+      for (int64_t i = 2 * pairs; i < n; ++i) x[i] = re[i * apart + l] * scale;
     }
   }
 
@@ -286,6 +294,15 @@ class Fft : public Prepared {
       }
       return;
     }
+    if (odd_) {
+      ForLines(n, Rows(count), pool, [&](R* x, R* scratch, R*, int64_t line, int64_t lanes) {
+        if (lanes < kLanes) std::fill_n(x, n * kLanes, R(0));
+        RealToLanes(from + line * n, n, x, lanes, kLanes);
+        const auto [re, im, places] = odd_->Forward(x, scratch);
+        ToRows(re, im, lanes, kLanes, Parts(to + line * columns_), columns_, R(1), places);
+      });
+      return;
+    }
     const FftPlan<R>& plan = *plans_.back();
     if (ByRows(plan, Rows(count))) {
       const bool past = Past(2 * Rows(count) * columns_);
@@ -302,20 +319,20 @@ class Fft : public Prepared {
       });
       return;
     }
-    ForLines(plan, Rows(count), pool, [&](R* re, R* im, R* scratch, int64_t line, int64_t lanes) {
+    ForLines(plan.size(), Rows(count), pool, [&](R* re, R* im, R* scratch, int64_t line, int64_t lanes) {
       if (even) {
-        ToLanes(from + line * n, h, re, im, lanes);
+        ToLanes(from + line * n, h, re, im, lanes, lanes);
         plan.Transform(re, im, scratch, lanes);
-        ToRows(re, im, lanes, scratch, h, R(1));
+        ToRows(re, im, lanes, lanes, scratch, h, R(1));
         for (int64_t l = 0; l < lanes; ++l) {
           loops_.unfold(scratch + l * n, roots_->values.data(), Parts(to + (line + l) * columns_), h, 0, h);
         }
         return;
       }
-      RealToLanes(from + line * n, n, re, lanes);
+      RealToLanes(from + line * n, n, re, lanes, lanes);
       std::fill_n(im, n * lanes, R(0));
       plan.Transform(re, im, scratch, lanes);
-      ToRows(re, im, lanes, Parts(to + line * columns_), columns_, R(1));
+      ToRows(re, im, lanes, lanes, Parts(to + line * columns_), columns_, R(1));
     });
   }
 
@@ -330,6 +347,16 @@ class Fft : public Prepared {
         });
         large_->Transform(z, to + row * n, Parts(middle), true, scale_, pool);
       }
+      return;
+    }
+    if (odd_) {
+      ForLines(n, Rows(count), pool, [&](R* re, R*, R*, int64_t line, int64_t lanes) {
+        R *im = re + columns_ * kLanes, *scratch = im + columns_ * kLanes;
+        if (lanes < kLanes) std::fill_n(re, 2 * columns_ * kLanes, R(0));
+        ToLanes(Parts(from + line * columns_), columns_, re, im, lanes, kLanes);
+        std::fill_n(im, kLanes, R(0));  // the imaginary part of a real signal's first coefficient does not count
+        LanesToReal(odd_->Inverse(re, im, scratch), lanes, kLanes, to + line * n, n, scale_);
+      });
       return;
     }
     const FftPlan<R>& plan = *plans_.back();
@@ -361,24 +388,24 @@ class Fft : public Prepared {
       });
       return;
     }
-    ForLines(plan, Rows(count), pool, [&](R* re, R* im, R* scratch, int64_t line, int64_t lanes) {
+    ForLines(plan.size(), Rows(count), pool, [&](R* re, R* im, R* scratch, int64_t line, int64_t lanes) {
       if (even) {
         for (int64_t l = 0; l < lanes; ++l) {
           loops_.fold(Parts(from + (line + l) * columns_), roots_->values.data(), scratch + l * n, h, 0, h);
         }
-        ToLanes(scratch, h, re, im, lanes);
+        ToLanes(scratch, h, re, im, lanes, lanes);
         plan.Transform(im, re, scratch, lanes);
-        ToRows(re, im, lanes, to + line * n, h, scale_);
+        ToRows(re, im, lanes, lanes, to + line * n, h, scale_);
         return;
       }
-      ToLanes(Parts(from + line * columns_), columns_, re, im, lanes);
+      ToLanes(Parts(from + line * columns_), columns_, re, im, lanes, lanes);
       std::fill_n(im, lanes, R(0));  // the imaginary part of a real signal's first coefficient does not count
       for (int64_t k = columns_; k < n; ++k) {
         const int64_t at = k * lanes, other = (n - k) * lanes;
         for (int64_t l = 0; l < lanes; ++l) re[at + l] = re[other + l], im[at + l] = -im[other + l];
       }
       plan.Transform(im, re, scratch, lanes);
-      LanesToReal(re, lanes, to + line * n, n, scale_);
+      LanesToReal(re, lanes, lanes, to + line * n, n, scale_);
     });
   }
 
@@ -400,6 +427,7 @@ class Fft : public Prepared {
   std::shared_ptr<const HalfCircle<R>> roots_;            // for a real signal of even length
   std::vector<std::shared_ptr<const FftPlan<R>>> plans_;  // of each dimension; not of the last one where there is
   std::shared_ptr<const LargeFft<R>> large_;
+  std::shared_ptr<const OddFft<R>> odd_;  // for real signals of odd length
 };
 
 Result<std::unique_ptr<Prepared>> PrepareFft(const CallDesc& call) {

@@ -103,7 +103,7 @@ void FftConvolution<R>::Stage(const R* xr, const R* xi, R* yr, R* yi, int64_t re
         continue;
       }
       R* rows = memory.Get<R>(2 * n_ * lanes);
-      loops.to_rows(xr + t, xi + t, step, rows, 2 * n_, n_, lanes, R(1));
+      loops.to_rows(xr + t, xi + t, step, nullptr, rows, 2 * n_, n_, lanes, R(1));
       for (int64_t l = 0; l < lanes; ++l) Row(rows + 2 * n_ * l, rows + 2 * n_ * l, false, R(1));
       loops.to_lanes(rows, 2 * n_, n_, yr + t, yi + t, span, lanes);
     }

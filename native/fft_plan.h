@@ -49,11 +49,10 @@ class FftPlan {
   explicit FftPlan(int64_t n);
 
   int64_t size() const { return n_; }
-  // Numbers of type R that Transform needs as scratch for each lane.
-  int64_t ScratchPerLane() const { return 2 * n_; }
 
   // Transforms `lanes` interleaved signals in place, forward and unscaled: element i of signal l is
-  // re[i * lanes + l] + i im[i * lanes + l]. For the inverse transform exchange re and im.
+  // re[i * lanes + l] + i im[i * lanes + l]; `scratch` has 2 size() numbers for each. For the inverse transform
+  // exchange re and im.
   void Transform(R* re, R* im, R* scratch, int64_t lanes) const;
 
   // Can one signal be transformed by itself with full vectors? Then nothing has to be interleaved with others.

@@ -2,6 +2,7 @@
 // sets FERRULE_ISA, turns the instructions on with a pragma, and includes this file. The loops are plain; the compiler
 // makes vectors of them. As in gemm_kernel.h, nothing of the standard library may be instantiated here.
 #include "fft_any.h"
+#include "fft_real.h"
 #include "fft_tables.h"
 #include "fft_turn.h"
 #include "fft_wide.h"
@@ -376,8 +377,11 @@ constexpr FftStages<R> Stages() {
       FERRULE_ALL(FirstOfLines),
       FERRULE_ALL(LastOfLines),
       AnyStage<R>,
+      AnyRealFirst<R>,
+      AnyRealLast<R>,
       Scale<R>,
       {ScaleRow<R, false>, ScaleRow<R, true>},
+      Order<R>,
       ToLanes<R>,
       ToRows<R>,
       Turn<R>,

@@ -25,13 +25,19 @@ struct FftStages {
   void (*last_of_lines[9][2])(const R*, const R*, R*, int64_t, int64_t, R);
   // Of any odd radix up to kLargestRadix: (radix, roots, xr, xi, yr, yi, rest, span, twiddle).
   void (*any)(int64_t, const R*, const R*, const R*, R*, R*, int64_t, int64_t, const R*);
+  // Of real signals, see fft_real.h: (radix, roots, x, yr, yi, rest, twiddle), and (radix, roots, xr, xi, y, rest,
+  // twiddle).
+  void (*real_first)(int64_t, const R*, const R*, R*, R*, int64_t, const R*);
+  void (*real_last)(int64_t, const R*, const R*, const R*, R*, int64_t, const R*);
   // Products with complex factors: (xr, xi, step, factors, yr, yi, to_step, count, lanes), and of interleaved parts,
   // also with exchanged parts of x: (x, factors, y, count, scale).
   void (*scale)(const R*, const R*, int64_t, const R*, R*, R*, int64_t, int64_t, int64_t);
   void (*scale_row[2])(const R*, const R*, R*, int64_t, R);
-  // (x, distance, count, re, im, apart, lanes), and (re, im, apart, y, distance, count, lanes, scale).
+  // Lines in the order of places, or their conjugates: (places, count, xr, xi, yr, yi).
+  void (*order)(const int32_t*, int64_t, const R*, const R*, R*, R*);
+  // (x, distance, count, re, im, apart, lanes), and (re, im, apart, places, y, distance, count, lanes, scale).
   void (*to_lanes)(const R*, int64_t, int64_t, R*, R*, int64_t, int64_t);
-  void (*to_rows)(const R*, const R*, int64_t, R*, int64_t, int64_t, int64_t, R);
+  void (*to_rows)(const R*, const R*, int64_t, const int32_t*, R*, int64_t, int64_t, int64_t, R);
   void (*turn)(const R*, const R*, int64_t, const R*, const R*, R*, int64_t);  // (xr, xi, count, near, far, y, block)
   void (*split)(const R*, R*, R*, int64_t);                                    // interleaved parts to two arrays
   void (*join)(const R*, const R*, R*, int64_t, R);                            // and back, scaled

@@ -29,16 +29,25 @@ void ToLanes(const R* x, int64_t distance, int64_t count, R* re, R* im, int64_t 
   }
 }
 
-// And back, times `scale`.
+// And back, times `scale`. Where there are places, point i is in the i-th one, or its conjugate where that is ~place.
 template <class R>
-void ToRows(const R* re, const R* im, int64_t apart, R* y, int64_t distance, int64_t count, int64_t lanes, R scale) {
+void ToRows(const R* re, const R* im, int64_t apart, const int32_t* places, R* y, int64_t distance, int64_t count,
+            int64_t lanes, R scale) {
   constexpr int64_t kW = kWidth<R>;
+  const auto place = [&](int64_t i, R& sign) {
+    const int64_t at = places ? places[i] : i;
+    sign = at < 0 ? -scale : scale;
+    return (at < 0 ? ~at : at) * apart;
+  };
   for (int64_t i = 0; count >= kW && i < count; i += kW) {
     if (i + kW > count) i = count - kW;
+    int64_t from[kW];
+    R sign[kW];
+    for (int64_t r = 0; r < kW; ++r) from[r] = place(i + r, sign[r]);
     for (int64_t l = 0; l < lanes; l += kW) {
       alignas(64) typename Wide<R>::V a[kW], b[kW];
       for (int64_t r = 0; r < kW; ++r) {
-        a[r] = At(re + (i + r) * apart + l) * scale, b[r] = At(im + (i + r) * apart + l) * scale;
+        a[r] = At(re + from[r] + l) * scale, b[r] = At(im + from[r] + l) * sign[r];
       }
       R turned[2 * kW * kW];
       StoreTurned<kW>(turned, a, kW);
@@ -49,8 +58,10 @@ void ToRows(const R* re, const R* im, int64_t apart, R* y, int64_t distance, int
     }
   }
   for (int64_t i = 0; count < kW && i < count; ++i) {
+    R sign;
+    const int64_t from = place(i, sign);
     for (int64_t l = 0; l < lanes; ++l) {
-      y[l * distance + 2 * i] = re[i * apart + l] * scale, y[l * distance + 2 * i + 1] = im[i * apart + l] * scale;
+      y[l * distance + 2 * i] = re[from + l] * scale, y[l * distance + 2 * i + 1] = im[from + l] * sign;
     }
   }
 }

@@ -691,11 +691,31 @@ def test_fft_dimensions(lengths, signals):
     np.testing.assert_array_equal(y, kept)
 
 
-def test_fft_keeps_nan_in_its_row():
-    x = np.ones((4, 12), np.float32)
+@pytest.mark.parametrize("length", [12, 15, 21, 101])
+@pytest.mark.parametrize("rows", [4, 9, 21])
+def test_fft_keeps_nan_in_its_row(length, rows):
+    """Rows alone, a few beside each other, and many; of odd lengths as well."""
+    x = random((rows, length), np.float32)
     x[1, 3] = np.nan
-    got = call("fft", [x], [((4, 7), np.complex64)], dict(type="RFFT", length=(12,)))[0]
-    assert np.isnan(got[1]).all() and not np.isnan(got[[0, 2, 3]]).any()
+    others = np.arange(rows) != 1
+    half = (rows, length // 2 + 1)
+    got = call("fft", [x], [(half, np.complex64)], dict(type="RFFT", length=(length,)))[0]
+    assert np.isnan(got[1].real).all()
+    np.testing.assert_allclose(got[others], np.fft.rfft(wide(x[others])), atol=3e-5)
+    got = call("fft", [got], [(x.shape, np.float32)], dict(type="IRFFT", length=(length,)))[0]
+    assert np.isnan(got[1]).all()
+    np.testing.assert_allclose(got[others], x[others], atol=3e-5)
+
+
+@pytest.mark.parametrize("length", [8, 15, 27])
+@pytest.mark.parametrize("rows", [1, 9, 21])
+def test_fft_to_real_ignores_the_first_imaginary_part(length, rows):
+    """The spectrum of a real signal has none there; NumPy does not look at it, either."""
+    y = random((rows, length // 2 + 1), np.complex64)
+    want = np.fft.irfft(wide(y), length)
+    y.imag[:, 0] = np.nan
+    got = call("fft", [y], [((rows, length), np.float32)], dict(type="IRFFT", length=(length,)))[0]
+    np.testing.assert_allclose(got, want, atol=3e-6)
 
 
 # --- factorizations ---------------------------------------------------------------------------------------------
