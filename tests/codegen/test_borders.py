@@ -220,6 +220,22 @@ def test_joined_rows_are_one_kernel(name: str) -> None:
     assert "masked" not in text and "select <" not in text
 
 
+@pytest.mark.parametrize("dtype", ["f32", "ui8", "bf16", "f64"])
+@pytest.mark.parametrize("width", [32, host().vector_bytes])
+def test_short_padded_rows(dtype: str, width: int) -> None:
+    """Rows of more than four elements, too, are read in order: nothing is gathered from several of them."""
+    machine = replace(host(), vector_bytes=width)
+
+    def build(g, x):
+        return pad(g, x, (1, 2, 1), (2, 0, 1))
+
+    for n in (2, 3, 5, 8, 13):
+        check([case("", [((9, 40, n), dtype)], build)], machine)
+        g = Graph(Tensor((9, 40, n), DTYPES[dtype]))
+        text = emit_kernel(expand(g.done(build(g, *g.args)), machine), "k", machine).text
+        assert n == 2 or "gather" not in text, n  # pixels of four are mixed from columns
+
+
 def test_parts_of_rows() -> None:
     block = _block((3, 40, 45), reflected)
     assert parts(block, (3, 42, 49)) == Parts([(0, 2), (2, 47), (47, 49)], [(0, 1), (1, 41), (41, 42)], WIDE)

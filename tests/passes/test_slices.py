@@ -62,6 +62,20 @@ LEFT = {
         lambda x, y: (jnp.concatenate([x, y], 1) - x.sum(1, keepdims=True))[:, :10],
         ["broadcast_in_dim", "concatenate", "reduce", "slice", "subtract"],
     ),
+    "rows as columns": (lambda x, y: jnp.stack([x[1], y[2]]).T, ["concatenate", "slice"]),
+    "vectors last": (
+        lambda x, y: jnp.moveaxis(jnp.stack([x, y, x]), 0, -1),
+        ["broadcast_in_dim", "concatenate"],
+    ),
+    "in the middle": (
+        lambda x, y: jnp.stack([x, y], 1).transpose(1, 0, 2),
+        ["broadcast_in_dim", "concatenate"],
+    ),
+    "turned parts": (
+        lambda x, y: jnp.stack([x, y]).transpose(2, 1, 0),
+        ["broadcast_in_dim", "concatenate", "transpose"],
+    ),
+    "one turned part": (lambda x, y: jnp.concatenate([x[:1], y]).T, ["concatenate", "slice", "transpose"]),
     "other steps": (lambda x, y: jnp.concatenate([x[:, 0:4:2], x[:, 4:]], 1), ["slice", "concatenate"]),
 }
 

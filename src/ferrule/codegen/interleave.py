@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from math import prod
 
-from ferrule.codegen import memory, streams
+from ferrule.codegen import borders, memory, streams
 from ferrule.codegen.emitter import Emitter, Family, Lanes, parts
 from ferrule.codegen.index import Component, Index
 from ferrule.codegen.lanes import bits_of
@@ -59,6 +59,8 @@ def lanes_along_rows(family: Family, block: Block, along: Sequence[tuple[Value, 
         return 0
     if sizes[-1] <= SHORT - mixed_parts or joined:
         return width
+    if any(op.name == "pad" for op in block.ops) and borders.parts(block, sizes):
+        return 0  # what lies between the paddings is read in order; lanes across rows would be gathered under masks
     total = prod(sizes)
     beside, inside = len(sizes) - 2, len(sizes) - 1
     loops = {loop for _, loop in along}

@@ -378,10 +378,12 @@ def _transpose(out: Block, op: Op, operands: list[Value]) -> Value | None:
         return source
     inner = source.op
     if inner is not None and inner.name == "transpose":
-        joined = tuple(inner.attrs["permutation"][d] for d in order)
-        return out.add("transpose", inner.operands, [op.result.type], {"permutation": joined}, (), op.loc).result
+        both = tuple(inner.attrs["permutation"][d] for d in order)
+        return out.add("transpose", inner.operands, [op.result.type], {"permutation": both}, (), op.loc).result
     if inner is not None and inner.name == "dot_general" and (swapped := _swap_dot(out, op, inner, order)):
         return swapped
+    if inner is not None and inner.name == "concatenate" and (joined := slices.transposed(out, op, inner)) is not None:
+        return joined
     # Only unit dimensions move: the elements stay where they are.
     if [d for d in order if source.shape[d] != 1] == [d for d in range(len(order)) if source.shape[d] != 1]:
         return out.add("reshape", [source], [op.result.type], {}, (), op.loc).result

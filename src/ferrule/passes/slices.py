@@ -1,8 +1,9 @@
 """Slices of arrays that were just put together, and arrays put together from neighbouring slices: rules of simplify.
 
 `x[i]` of a stacked x is what was stacked, a slice of a slice one slice, a slice of a padded or broadcast array one of
-what was padded or broadcast; two halves joined again are the whole. A slice of what is computed from a joined array
-element by element is computed from the part (both halves of `jnp.mgrid[:n, :n] - n / 2` know their own indices).
+what was padded or broadcast; two halves joined again are the whole, rows that are stacked and transposed are columns. A
+slice of what is computed from a joined array element by element is computed from the part (both halves of
+`jnp.mgrid[:n, :n] - n / 2` know their own indices).
 """
 
 from __future__ import annotations
@@ -51,6 +52,20 @@ def of_joined(out: Block, op: Op, parts: Sequence[Value]) -> Value | None:
     if len(found) == len(parts):
         return None
     return found[0] if len(found) == 1 else out.add("concatenate", found, [op.result.type], op.attrs, (), op.loc).result
+
+
+def transposed(out: Block, op: Op, joined: Op) -> Value | None:
+    """A transposed concatenation as one along another dimension, where each part alone keeps its order in memory:
+    columns that were stacked as rows are joined as columns."""
+    order = op.attrs["permutation"]
+    for part in joined.operands:
+        long = [d for d in order if part.shape[d] != 1]
+        if long != sorted(long):
+            return None
+    types = [Tensor(tuple(v.shape[d] for d in order), v.dtype) for v in joined.operands]
+    parts = [out.add("reshape", [v], [t], {}, (), op.loc).result for v, t in zip(joined.operands, types, strict=True)]
+    attrs = {"dimension": tuple(order).index(joined.attrs["dimension"])}
+    return out.add("concatenate", parts, [op.result.type], attrs, (), op.loc).result
 
 
 def bounds(op: Op) -> tuple[list[int], list[int], list[int]]:
