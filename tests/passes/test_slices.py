@@ -62,7 +62,7 @@ LEFT = {
         lambda x, y: (jnp.concatenate([x, y], 1) - x.sum(1, keepdims=True))[:, :10],
         ["broadcast_in_dim", "concatenate", "reduce", "slice", "subtract"],
     ),
-    "rows as columns": (lambda x, y: jnp.stack([x[1], y[2]]).T, ["concatenate", "slice"]),
+    "rows as columns": (lambda x, y: jnp.stack([x[1], y[2]]).T, ["broadcast_in_dim", "concatenate", "slice"]),
     "vectors last": (
         lambda x, y: jnp.moveaxis(jnp.stack([x, y, x]), 0, -1),
         ["broadcast_in_dim", "concatenate"],
