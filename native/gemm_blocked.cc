@@ -9,6 +9,7 @@
 #include "gemm_block.h"
 #include "gemm_few.h"
 #include "gemm_spread.h"
+#include "gemm_tall.h"
 #include "gemm_vectors.h"
 
 namespace ferrule {
@@ -236,6 +237,9 @@ void Multiply(const GemmShape& s, const void* a, const void* b, void* d, ThreadP
   if (VectorProduct<T>(s, a, b, d, pool, epilogue)) return;
   if constexpr (std::is_same_v<T, float> || std::is_same_v<T, uint32_t>) {
     if (NarrowVectorProduct<T>(s, a, b, d, pool, epilogue)) return;
+  }
+  if constexpr (!Traits<T>::kComplex) {
+    if (!extras.packed && TallProduct<T>(s, a, b, d, pool, epilogue)) return;
   }
   if (!extras.packed && LongSums<T>(s, a, b, d, pool, epilogue)) return;
   Blocked<T> blocked(s, extras);

@@ -211,7 +211,27 @@ void Multiply(int64_t k, const T* a, int64_t a_row, int64_t a_k, const T* b, int
   PutSums<T, MR, NV>(sum, c, c_row, accumulate);
 }
 
-// The same for complex numbers: A and C interleaved, B a packed panel of NR real parts followed by NR imaginary parts
+// The same where A's and B's rows of one k are read where they lie, a few elements each.
+template <class T, int MR, int NV>
+void MultiplyTall(int64_t k, const T* a, int64_t a_k, const T* b, int64_t b_k, T* c, int64_t c_row, bool accumulate) {
+  using V = typename VectorOf<T>::type;
+  using U = typename VectorOf<T>::unaligned;
+  constexpr int kLanes = kBytes / sizeof(T), kAheadBytes = 2048;
+  V sum[MR][NV] = {};
+  for (int64_t p = 0; p < k; ++p, a += a_k, b += b_k) {
+    V right[NV];
+    // Two streams beside each other are more than processors foresee well.
+    __builtin_prefetch(reinterpret_cast<const char*>(a) + kAheadBytes);
+    __builtin_prefetch(reinterpret_cast<const char*>(b) + kAheadBytes);
+#pragma GCC unroll 4
+    for (int j = 0; j < NV; ++j) right[j] = *reinterpret_cast<const U*>(b + j * kLanes);
+#pragma GCC unroll 32
+    for (int i = 0; i < MR; ++i) AddProducts<T>(a + i, right, sum[i]);
+  }
+  PutSums<T, MR, NV>(sum, c, c_row, accumulate);
+}
+
+// Multiply for complex numbers: A and C interleaved, B a packed panel of NR real parts followed by NR imaginary parts
 // for each k. Strides count real numbers; the imaginary parts begin b_k / 2 after the real ones.
 template <class R, int MR, int NV, bool kPackedA>
 void MultiplyComplex(int64_t k, const R* a, int64_t a_row, int64_t a_k, const R* b, int64_t b_k, R* c, int64_t c_row,
@@ -592,7 +612,9 @@ constexpr MicroKernels<T> Real() {
           &RowTimesColumns<T>,
           &Find<T>,
           &Combine<T>,
-          &Finite<T>};
+          &Finite<T>,
+          {{&MultiplyTall<T, MR, NV>, &MultiplyTall<T, MR, NV / 2>},
+           {&MultiplyTall<T, kFewRows, NV>, &MultiplyTall<T, kFewRows, NV / 2>}}};
 }
 
 template <class R, int MR, int NV>

@@ -75,6 +75,9 @@ struct MicroKernels {
   void (*combine)(int64_t, const int64_t*, const int32_t*, const T*, const T*, int64_t, int64_t, T*, int64_t);
   // (n, x): neither infinities nor NaNs
   bool (*finite)(int64_t, const T*);
+  // Tiles of `rows` or kFewRows rows and of `columns` or half as many columns of an A whose columns lie adjacent in
+  // memory as B's do (gemm_tall.h): (k, a, a_k, b, b_k, c, c_row, accumulate).
+  void (*tall[2][2])(int64_t, const T*, int64_t, const T*, int64_t, T*, int64_t, bool);
   // Tiles of `rows` and `columns` of convolutions; null where a library's are better.
   void (*windows)(const WindowSums<T>&) = nullptr;
   void (*panels)(const PanelSums<T>&) = nullptr;

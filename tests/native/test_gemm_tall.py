@@ -1,0 +1,71 @@
+"""Products of two matrices with many rows and few columns, A^T B (native/gemm_tall.cc), whose operands end where the
+memory does."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from instruction_sets import ALL_SETS
+from one_call import OneCall, tensor
+from test_calls import under
+from test_gemm_bounds import at_the_end
+
+SIZES = [(2, 2), (3, 3), (7, 9), (9, 7), (5, 20), (16, 16), (17, 1), (24, 8), (13, 50), (100, 10), (1250, 2), (50, 50)]
+TERMS = [256, 1031, 5000]
+
+
+def transposed_product(a: np.ndarray, b: np.ndarray, gap: int = 0) -> np.ndarray:
+    """Of a [batch, k, m] and b [batch, k, n]; so many unused elements lie between the rows of both."""
+    (batch, k, m), n, dtype = a.shape, b.shape[2], a.dtype.char
+    stored = []
+    for side, count in ((a, m), (b, n)):
+        memory = at_the_end((batch * k * (count + gap) - gap,), dtype)
+        memory[...] = np.nan if dtype in "fd" else 77
+        step = memory.itemsize
+        strides = (k * (count + gap) * step, (count + gap) * step, step)
+        np.lib.stride_tricks.as_strided(memory, side.shape, strides)[...] = side
+        stored.append(memory)
+    d = at_the_end((batch, m, n), dtype)
+    d[...] = 7
+    attrs = dict(batch=batch, m=m, n=n, k=k)
+    attrs |= dict(a_strides=(k * (m + gap), 1, m + gap), b_strides=(k * (n + gap), n + gap, 1))
+    OneCall("gemm", [tensor(x.shape, dtype) for x in stored], [tensor(d.shape, dtype)], attrs).run(stored, [d])
+    return d
+
+
+def check() -> None:
+    random = np.random.default_rng(0)
+    for (m, n), k, dtype in itertools.product(SIZES, TERMS, "fdil"):
+        for batch, gap in ((1, 0), (1, 3), (3, 0)):
+            a, b = (random.integers(-9, 9, (batch, k, count)).astype(dtype) for count in (m, n))
+            got = transposed_product(a, b, gap)
+            want = a.astype("d").swapaxes(1, 2) @ b.astype("d")
+            np.testing.assert_array_equal(got, want, f"{m}, {n}, {k}, {dtype}, {batch}, {gap}")
+
+
+@pytest.mark.parametrize("isa", ALL_SETS)
+def test_sums(isa):
+    under(isa, "from test_gemm_tall import check; check()")
+
+
+@pytest.mark.parametrize(("m", "n"), [(3, 3), (10, 10), (20, 5)])
+def test_long_sums_are_accurate(m, n):
+    """As parts of parts: the error does not grow with the number of terms as that of one running sum does."""
+    random = np.random.default_rng(1)
+    a, b = (random.random((1, 200_000, count), np.float32) for count in (m, n))
+    want = a.astype("d").swapaxes(1, 2) @ b.astype("d")
+    assert np.abs(transposed_product(a, b) / want - 1).max() < 2e-6
+
+
+@pytest.mark.parametrize(("m", "n"), [(7, 9), (24, 8), (8, 24)])
+def test_what_is_not_finite_stays_in_its_row_and_column(m, n):
+    random = np.random.default_rng(2)
+    a, b = (random.standard_normal((1, 3000, count)).astype("f") for count in (m, n))
+    a[0, 1234, 2], b[0, 2999, 4] = np.nan, np.inf
+    with np.errstate(all="ignore"):
+        want = a.astype("d").swapaxes(1, 2) @ b.astype("d")
+    got = transposed_product(a, b)
+    np.testing.assert_array_equal(np.isfinite(got), np.isfinite(want))
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=2e-4)
