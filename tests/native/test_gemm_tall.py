@@ -1,5 +1,5 @@
-"""Products of two matrices with many rows and few columns, A^T B (native/gemm_tall.cc), whose operands end where the
-memory does."""
+"""Products of many terms with few results (native/gemm_tall.cc), such as A^T B of matrices with many rows and few
+columns, whose operands end where the memory does."""
 
 from __future__ import annotations
 
@@ -16,21 +16,26 @@ SIZES = [(2, 2), (3, 3), (7, 9), (9, 7), (5, 20), (16, 16), (17, 1), (24, 8), (1
 TERMS = [256, 1031, 5000]
 
 
-def transposed_product(a: np.ndarray, b: np.ndarray, gap: int = 0) -> np.ndarray:
-    """Of a [batch, k, m] and b [batch, k, n]; so many unused elements lie between the rows of both."""
+def transposed_product(a: np.ndarray, b: np.ndarray, gap: int = 0, turned: str = "") -> np.ndarray:
+    """Of a [batch, k, m] and b [batch, k, n], of which those in `turned` lie in memory as [batch, count, k]; so many
+    unused elements lie between their rows."""
     (batch, k, m), n, dtype = a.shape, b.shape[2], a.dtype.char
-    stored = []
-    for side, count in ((a, m), (b, n)):
-        memory = at_the_end((batch * k * (count + gap) - gap,), dtype)
+    stored, strides = [], []
+    for name, side in (("a", a), ("b", b)):
+        rows = side.swapaxes(1, 2) if name in turned else side
+        _, count, row = rows.shape
+        memory = at_the_end((batch * count * (row + gap) - gap,), dtype)
         memory[...] = np.nan if dtype in "fd" else 77
-        step = memory.itemsize
-        strides = (k * (count + gap) * step, (count + gap) * step, step)
-        np.lib.stride_tricks.as_strided(memory, side.shape, strides)[...] = side
+        steps = (count * (row + gap), row + gap, 1)
+        places = [step * memory.itemsize for step in steps]
+        np.lib.stride_tricks.as_strided(memory, rows.shape, places)[...] = rows
         stored.append(memory)
+        strides.append((steps[0], steps[2], steps[1]) if name in turned else steps)  # from batch, k and count on
     d = at_the_end((batch, m, n), dtype)
     d[...] = 7
     attrs = dict(batch=batch, m=m, n=n, k=k)
-    attrs |= dict(a_strides=(k * (m + gap), 1, m + gap), b_strides=(k * (n + gap), n + gap, 1))
+    (a_batch, a_k, a_row), b_strides = strides
+    attrs |= dict(a_strides=(a_batch, a_row, a_k), b_strides=b_strides)
     OneCall("gemm", [tensor(x.shape, dtype) for x in stored], [tensor(d.shape, dtype)], attrs).run(stored, [d])
     return d
 
@@ -38,11 +43,11 @@ def transposed_product(a: np.ndarray, b: np.ndarray, gap: int = 0) -> np.ndarray
 def check() -> None:
     random = np.random.default_rng(0)
     for (m, n), k, dtype in itertools.product(SIZES, TERMS, "fdil"):
-        for batch, gap in ((1, 0), (1, 3), (3, 0)):
+        for batch, gap, turned in ((1, 0, ""), (1, 3, ""), (3, 0, ""), (1, 0, "a"), (2, 3, "b")):
             a, b = (random.integers(-9, 9, (batch, k, count)).astype(dtype) for count in (m, n))
-            got = transposed_product(a, b, gap)
+            got = transposed_product(a, b, gap, turned)
             want = a.astype("d").swapaxes(1, 2) @ b.astype("d")
-            np.testing.assert_array_equal(got, want, f"{m}, {n}, {k}, {dtype}, {batch}, {gap}")
+            np.testing.assert_array_equal(got, want, f"{m}, {n}, {k}, {dtype}, {batch}, {gap}, {turned}")
 
 
 @pytest.mark.parametrize("isa", ALL_SETS)
@@ -59,13 +64,14 @@ def test_long_sums_are_accurate(m, n):
     assert np.abs(transposed_product(a, b) / want - 1).max() < 2e-6
 
 
+@pytest.mark.parametrize("turned", ["", "a", "b"])
 @pytest.mark.parametrize(("m", "n"), [(7, 9), (24, 8), (8, 24)])
-def test_what_is_not_finite_stays_in_its_row_and_column(m, n):
+def test_what_is_not_finite_stays_in_its_row_and_column(m, n, turned):
     random = np.random.default_rng(2)
     a, b = (random.standard_normal((1, 3000, count)).astype("f") for count in (m, n))
     a[0, 1234, 2], b[0, 2999, 4] = np.nan, np.inf
     with np.errstate(all="ignore"):
         want = a.astype("d").swapaxes(1, 2) @ b.astype("d")
-    got = transposed_product(a, b)
+    got = transposed_product(a, b, 0, turned)
     np.testing.assert_array_equal(np.isfinite(got), np.isfinite(want))
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=2e-4)
