@@ -94,6 +94,8 @@ class Blocked {
   static constexpr int64_t kFetchedRow = kComplex ? 512 : 2048;
   // One of so many is hardly in the last cache when it is used again.
   static constexpr int64_t kHugeBytes = 16 << 20;
+  // Sums of so many are written to where they have to be waited for.
+  static constexpr int64_t kFarBytes = 6 << 20;
   static constexpr int64_t kColumns = 4096 / sizeof(T);
   // Sums of so many terms take less time than writing them.
   static constexpr int64_t kShortSums = 16;
@@ -213,8 +215,8 @@ class Blocked {
                       s_.k * static_cast<int64_t>(sizeof(T)) * kParts <= kFetchedRow;
     // Short sums are mostly writing: D's rows are written from end to end then. The panels of B come from the
     // second-level cache.
-    const bool far = s_.batch * s_.m * s_.n * static_cast<int64_t>(sizeof(T)) >= kHugeBytes;
-    const bool by_rows = !fetch && s_.k <= (far ? 2 : 1) * kShortSums;
+    const bool far = s_.batch * s_.m * s_.n * static_cast<int64_t>(sizeof(T)) >= kFarBytes;
+    const bool by_rows = !fetch && s_.k <= (far ? 3 : 1) * kShortSums;
     // Along k a panel has `depth` elements, each of which may be a pair of the operand's.
     const int64_t step = pairs_ ? 2 : 1;
     for (int64_t jc = 0; jc < n; jc += kColumns) {

@@ -84,8 +84,8 @@ def test_types(kind: str) -> None:
 
 
 def test_others_stay() -> None:
-    """Products of many terms, of many rows and columns, and little ones, which are a kernel's."""
-    for m, k, n in ((2000, 9, 3), (300, 3, 300), (20, 3, 3), (3, 100, 3)):
+    """Products of many terms, of some rows and columns, and little ones, which are a kernel's."""
+    for m, k, n in ((2000, 9, 3), (2000, 9, 300), (170, 3, 190), (20, 3, 3), (3, 100, 3)):
         assert products(results(lambda x, y: x @ y, numbers((m, k)), numbers((k, n)))) == 1
     assert products(results(lambda x, y: x @ y, numbers((900, 3, 3)), numbers((900, 3, 3)))) == 1
 
@@ -113,6 +113,18 @@ def test_before_loops() -> None:
 @pytest.mark.parametrize(("j", "terms", "left"), [(12, 4, 0), (15, 3, 0), (9, 7, 0), (16, 3, 1), (13, 5, 1)])
 def test_short_rows_of_results(spec: str, j: int, terms: int, left: int) -> None:
     """Written out up to rows that are interleaved, and up to so many products for each element of the larger side."""
-    sizes = dict(n=70_000, b=2, k=terms, j=j)
+    sizes = dict(n=2000 if left else 70_000, b=2, k=terms, j=j)
     sides = [numbers(tuple(sizes[d] for d in side)) for side in spec.split("->")[0].split(",")]
     assert products(results(lambda x, y: jnp.einsum(spec, x, y), *sides)) == left
+
+
+@pytest.mark.parametrize("spec", ["nk,kj->nj", "nk,jk->nj", "kn,kj->nj", "kn,jk->nj", "bnk,bjk->bnj", "nk,jkl->njl"])
+@pytest.mark.parametrize(("n", "j", "terms"), [(190, 180, 3), (1100, 33, 8), (33, 1100, 2)])
+def test_many_results(spec: str, n: int, j: int, terms: int) -> None:
+    """Written out whatever the number of rows; vectors read the right side in order."""
+    sizes = dict(n=n, b=2, k=terms, j=j, l=2)
+    sides = [numbers(tuple(sizes[d] for d in side)) for side in spec.split("->")[0].split(",")]
+    after = results(lambda x, y: jnp.einsum(spec, x, y), *sides)
+    assert products(after) == 0
+    turned = [op.operands[0].shape for op in after.walk() if op.name == "optimization_barrier"]
+    assert turned == {"jk": [(terms, j)], "bjk": [(2, terms, j)]}.get(spec.split("->")[0].split(",")[1], turned)
