@@ -36,6 +36,7 @@ def cases() -> list[Case]:
         fft(20000, 28, "20000 × 28", jnp.fft.fft, lambda: complexes(20000, 28), f and f.fft),
         fft(1000, 1000, "real, 1000 × 1000", jnp.fft.rfft, lambda: (normal(1000, 1000),), f and f.rfft, 8.0),
         fft(5000, 200, "real, 5000 × 200", jnp.fft.rfft, lambda: (normal(5000, 200),), f and f.rfft, 8.0),
+        fft(1000, 375, "real, 1000 × 375", jnp.fft.rfft, lambda: (normal(1000, 375),), f and f.rfft, 8.0),
         fft(1, 512 * 512, "2-D, 512²", jnp.fft.fft2, lambda: complexes(512, 512), f and f.fft2),
         fft(1, 720 * 1200, "2-D, 720 × 1200", jnp.fft.fft2, lambda: complexes(720, 1200), f and f.fft2),
         fft(16, 256 * 256, "2-D, 16 of 256²", jnp.fft.fft2, lambda: complexes(16, 256, 256), f and f.fft2),

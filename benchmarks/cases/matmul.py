@@ -167,6 +167,27 @@ def cases() -> list[Case]:
             bytes=4 * 65536 * 33,
         )
     )
+    for rows, columns in ((300_000, 10), (50_000, 32)):
+        found.append(
+            Case(
+                f"xᵀ @ y, {rows} × {columns} f32",
+                lambda x, y: x.T @ y,
+                lambda rows=rows, columns=columns: (normal(rows, columns), normal(rows, columns, seed=1)),
+                torch=lambda x, y: x.T @ y,
+                flops=2 * rows * columns**2,
+                bytes=8 * rows * columns,
+            )
+        )
+    found.append(
+        Case(
+            "x @ yᵀ, 3000 × 1000 of 3 terms f32",
+            lambda x, y: x @ y.T,
+            lambda: (normal(3000, 3), normal(1000, 3, seed=1)),
+            torch=lambda x, y: x @ y.T,
+            flops=6 * 3000 * 1000,
+            bytes=4 * 3000 * 1000,
+        )
+    )
     for text, shape in (("dn,dn->n", (64, 10_000)), ("tbc,tbc->bc", (50, 32, 256))):
         found.append(
             Case(

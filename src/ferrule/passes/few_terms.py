@@ -24,7 +24,7 @@ from ferrule.passes.slices import cut
 
 # Terms of one sum, and multiplications for each element of the larger side, up to which a product is written out.
 TERMS, WORK = 8, 64
-# Results from which one is so although both sides have many rows: tiles of a library's wait for where they are written.
+# Results from which one is although both sides have many rows: tiles of a library wait for the memory they write.
 LARGE = 1 << 15
 # An operand that costs more operations per element is written to memory first: each element is read several times.
 CHEAP = 2.0
@@ -32,7 +32,7 @@ VIEWS = frozenset({"reshape", "transpose", "slice", "broadcast_in_dim", "reverse
 
 
 def has_few_terms(left: Sequence[int], right: Sequence[int], dims: DotDims) -> bool:
-    """Is a product of arrays of these shapes one of a single term, or of few, with few rows on one side or many results?"""
+    """Is a product of these shapes one of a single term, or of few terms with few rows on one side or many results?"""
     terms, m, n = _sizes(left, right, dims)
     return terms == 1 or 1 <= terms <= TERMS and (m * n >= LARGE or _has_few_rows(terms, m, n))
 
