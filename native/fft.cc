@@ -296,7 +296,7 @@ class Fft : public Prepared {
     }
     if (odd_) {
       ForLines(n, Rows(count), pool, [&](R* x, R* scratch, R*, int64_t line, int64_t lanes) {
-        if (lanes < kLanes) std::fill_n(x, n * kLanes, R(0));
+        if (lanes < kLanes) std::fill_n(x, n * kLanes, R(0));  // denormals in what is not used would take time
         RealToLanes(from + line * n, n, x, lanes, kLanes);
         const auto [re, im, places] = odd_->Forward(x, scratch);
         ToRows(re, im, lanes, kLanes, Parts(to + line * columns_), columns_, R(1), places);

@@ -147,7 +147,8 @@ bool TallProduct(const GemmShape& s, const void* a, const void* b, void* d, Thre
   constexpr int64_t kMostParts = 32, kPartWork = 1 << 17, kPartBytes = 64 << 10;
   const int64_t numbers = tall.numbers(), bytes = s.k * (s.m + s.n) * static_cast<int64_t>(sizeof(T));
   const int64_t worth = std::max(s.k * numbers / kPartWork, bytes / kPartBytes);
-  const int64_t parts = std::clamp<int64_t>(worth, 1, std::min(kMostParts, s.k / kLeastOfFew));
+  const int64_t most = std::max<int64_t>(1, std::min(kMostParts / std::max<int64_t>(s.batch, 1), s.k / kLeastOfFew));
+  const int64_t parts = std::clamp<int64_t>(worth, 1, most);
   T* all = ThreadScratch().d.template Get<T>(s.batch * parts * numbers);
   Spread(pool, s.batch * parts, std::max<int64_t>(1, kPartWork * parts / (s.k * numbers)),
          [&](int64_t begin, int64_t end) {

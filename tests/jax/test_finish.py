@@ -92,7 +92,7 @@ def test_sizes(form, size, agree):
     agree(form, *args)
 
 
-@pytest.mark.parametrize("size", [(64, 100, 80), (130, 300, 700)])
+@pytest.mark.parametrize("size", [(64, 100, 80), (130, 300, 700), (70, 5000, 30)])
 @pytest.mark.parametrize("sides", ["nt", "tn", "tt"])
 def test_transposed_factors(sides, size, agree):
     m, k, n = size
