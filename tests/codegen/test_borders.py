@@ -236,6 +236,15 @@ def test_short_padded_rows(dtype: str, width: int) -> None:
         assert n == 2 or "gather" not in text, n  # pixels of four are mixed from columns
 
 
+def test_what_comes_with_other_results_is_no_row() -> None:
+    """The state that a generator of random bits leaves, padded: that op has two results."""
+    g = Graph(Tensor((2,), DTYPES["ui64"]))
+    kinds = [Tensor((2,), DTYPES["ui64"]), Tensor((64,), DTYPES["ui32"])]
+    state, bits = g("rng_bit_generator", g.args[0], result=kinds, rng_algorithm="THREE_FRY")
+    found = expand(g.done(pad(g, g("add", g.args[0], state), (0,), (2,)), pad(g, state, (0,), (2,)), bits), host())
+    assert [v.shape for v in found.results] == [(4,), (4,), (64,)]
+
+
 def test_parts_of_rows() -> None:
     block = _block((3, 40, 45), reflected)
     assert parts(block, (3, 42, 49)) == Parts([(0, 2), (2, 47), (47, 49)], [(0, 1), (1, 41), (41, 42)], WIDE)

@@ -120,12 +120,12 @@ def _keeps_all_behind(op: Op, dim: int) -> bool:
 
 def _keeps_rows(op: Op) -> bool:
     """Are neighbours in the last dimension neighbours in the operands, too?"""
-    rank = len(op.result.shape)
     match op.name:
         case "slice":
-            return (op.attrs.get("strides") or [1] * rank)[-1] == 1
+            return (op.attrs.get("strides") or [1])[-1] == 1
         case "transpose":
-            return op.attrs["permutation"][-1] == rank - 1
+            order = op.attrs["permutation"]
+            return order[-1] == len(order) - 1
         case "reshape":
             source = op.operands[0]
             in_memory = source.op is None or source.op.name in IN_MEMORY
