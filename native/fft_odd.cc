@@ -15,7 +15,7 @@ int64_t OddFft<R>::Radix(int64_t n) {
 
 template <class R>
 OddFft<R>::OddFft(int64_t n)
-    : n_(n), radix_(Radix(n)), rest_(n / radix_), half_(radix_ / 2), plan_(Shared<FftPlan<R>>(rest_)) {
+    : radix_(Radix(n)), rest_(n / radix_), half_(radix_ / 2), plan_(Shared<FftPlan<R>>(rest_)) {
   const RootsOfUnity roots(n);
   const auto put = [&](std::vector<R>& to, int64_t k) {
     auto [re, im] = roots(k);

@@ -20,7 +20,6 @@ class OddFft {
   static bool Better(int64_t n) { return n % 2 == 1 && n <= 1 << 14 && Radix(n) > 1; }
   explicit OddFft(int64_t n);
 
-  int64_t size() const { return n_; }
   // What Forward makes of coefficients 0 … n / 2: the places of lines of kLine<R> numbers in `re` and `im`. ~place: the
   // conjugate of what is there.
   struct Spectrum {
@@ -28,7 +27,7 @@ class OddFft {
     const int32_t* places;
   };
   // kLine<R> signals beside each other: point i of signal l is x[i * kLine<R> + l]. The results lie in `scratch`, which
-  // has 3 size() - 1 numbers for each.
+  // has 3 n - 1 numbers for each.
   Spectrum Forward(const R* x, R* scratch) const;
   // The way back, unscaled; where in `scratch` the points are. The first coefficient's imaginary part must be 0.
   const R* Inverse(const R* re, const R* im, R* scratch) const;
@@ -37,7 +36,7 @@ class OddFft {
   // The largest prime factor whose stage is not a convolution, else 1.
   static int64_t Radix(int64_t n);
 
-  int64_t n_, radix_, rest_, half_;
+  int64_t radix_, rest_, half_;
   std::vector<R> roots_, twiddle_;         // of the radix; for each j and r in 1 … radix / 2
   std::vector<int32_t> spectrum_, parts_;  // where coefficient k is, and which one each part is of
   std::shared_ptr<const FftPlan<R>> plan_;
