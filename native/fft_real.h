@@ -7,9 +7,9 @@
 namespace ferrule {
 namespace FERRULE_ISA {
 
-// Two sums of products with as many roots of one, for r and other: of `half` numbers in `x`, kVectors vectors each,
-// with the real parts for kVectors of them, of as many behind these with the imaginary parts. What is loaded serves
-// both r, and each root all vectors.
+// Adds radix / 2 products each to sum[0], for r, and to sum[1], for `other`, so that what is loaded serves both: x[u -
+// 1] times the radix-th root of one of number u r, or u other, x[u - 1][0] times its real part and x[u - 1][1] times
+// its imaginary one. Each is kVectors vectors, which share what is loaded of the roots.
 template <int kVectors, class V, class R>
 FERRULE_ALWAYS void TwoSums(int64_t radix, const R* roots, const V (*x)[2][kVectors], int64_t r, int64_t other,
                             V (&sum)[2][2][kVectors]) {

@@ -8,6 +8,7 @@
 #include "epilogue.h"
 #include "gemm_block.h"
 #include "gemm_few.h"
+#include "gemm_parts.h"
 #include "gemm_spread.h"
 #include "gemm_tall.h"
 #include "gemm_vectors.h"
@@ -163,18 +164,7 @@ bool LongSums(const GemmShape& s, const void* a, const void* b, void* d, ThreadP
           .Block(At(a, s.a_type, from * s.a_col), At(b, s.b_type, from * s.b_row), all + i * sums, 0, 0, s.m, 0, s.n);
     }
   });
-  Spread(pool, s.m, std::max<int64_t>(1, kWorthAdding / (s.n * parts)), [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      T* to = static_cast<T*>(d) + i * s.d_row;
-      const T* from = all + i * s.n;
-      std::copy_n(from, s.n, to);
-      for (int64_t p = 1; p < parts; ++p) {
-        from += sums;
-        for (int64_t j = 0; j < s.n; ++j) to[j] += from[j];
-      }
-    }
-    if (epilogue) (*epilogue)(begin, end - begin, 0, s.n);
-  });
+  AddParts(s, parts, all, sums, s.n, 1, static_cast<T*>(d), pool, epilogue);
   return true;
 }
 

@@ -5,6 +5,7 @@
 
 #include "epilogue.h"
 #include "gemm_block.h"
+#include "gemm_parts.h"
 #include "gemm_spread.h"
 
 namespace ferrule {
@@ -157,18 +158,7 @@ bool TallProduct(const GemmShape& s, const void* a, const void* b, void* d, Thre
              tall.Sum(i / parts, Border(s.k, parts, 1, part), Border(s.k, parts, 1, part + 1), all + i * numbers);
            }
          });
-  const int64_t grain = std::max<int64_t>(1, kWorthAdding / (s.n * parts));
-  Spread(pool, s.batch * s.m, grain, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      const int64_t batch = i / s.m, row = i % s.m;
-      T* to = static_cast<T*>(d) + batch * s.d_batch + row * s.d_row;
-      const T* from = all + batch * parts * numbers + row * tall.row();
-      for (int64_t p = 0; p < parts; ++p, from += numbers) {
-        for (int64_t j = 0; j < s.n; ++j) to[j] = from[j * tall.column()] + (p ? to[j] : T(0));
-      }
-    }
-    if (epilogue) (*epilogue)(begin, end - begin, 0, s.n);
-  });
+  AddParts(s, parts, all, numbers, tall.row(), tall.column(), static_cast<T*>(d), pool, epilogue);
   return true;
 }
 

@@ -178,16 +178,6 @@ def cases() -> list[Case]:
                 bytes=8 * rows * columns,
             )
         )
-    found.append(
-        Case(
-            "x @ yᵀ, 3000 × 1000 of 3 terms f32",
-            lambda x, y: x @ y.T,
-            lambda: (normal(3000, 3), normal(1000, 3, seed=1)),
-            torch=lambda x, y: x @ y.T,
-            flops=6 * 3000 * 1000,
-            bytes=4 * 3000 * 1000,
-        )
-    )
     for text, shape in (("dn,dn->n", (64, 10_000)), ("tbc,tbc->bc", (50, 32, 256))):
         found.append(
             Case(
@@ -199,16 +189,17 @@ def cases() -> list[Case]:
                 bytes=8 * int(np.prod(shape)),
             )
         )
-    found.append(
-        Case(
-            "x @ yᵀ, 1024³ f32",
-            lambda x, y: x @ y.T,
-            lambda: (normal(1024, 1024), normal(1024, 1024, seed=1)),
-            torch=lambda x, y: x @ y.T,
-            flops=2 * 1024**3,
-            bytes=12 << 20,
+    for name, m, n, k in (("1024³", 1024, 1024, 1024), ("3000 × 1000 of 3 terms", 3000, 1000, 3)):
+        found.append(
+            Case(
+                f"x @ yᵀ, {name} f32",
+                lambda x, y: x @ y.T,
+                lambda m=m, n=n, k=k: (normal(m, k), normal(n, k, seed=1)),
+                torch=lambda x, y: x @ y.T,
+                flops=2 * m * n * k,
+                bytes=4 * (m * k + n * k + m * n),
+            )
         )
-    )
     found.append(
         Case(
             "relu(x @ w + b), 1024³ f32",
