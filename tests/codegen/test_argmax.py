@@ -13,10 +13,11 @@ from ferrule.codegen.kernel import emit_kernel
 from ferrule.ir import Block, Tensor
 from ferrule.ir.types import DTYPES
 from ferrule.ops.starts import counts_in_parts
-from ferrule.passes.expand import SPLIT_FROM, expand
+from ferrule.passes.expand import expand
+from ferrule.passes.reduce_parts import SPLIT_FROM
 from ferrule.targets.cpu import host
 
-LONG = 2 * SPLIT_FROM + 128
+LONG, PRIME = 2 * SPLIT_FROM + 128, 131_101
 
 
 def reduce(g: Graph, x: Any, kind: str, counter: str, dim: int, first: int = 0) -> Any:
@@ -56,7 +57,11 @@ def reductions(block: Block) -> list[tuple[tuple[int, ...], str]]:
 
 @pytest.mark.parametrize("kind", ["most", "least"])
 @pytest.mark.parametrize(
-    ("shape", "dim"), [((7, 300), 1), ((300, 40), 0), ((LONG,), 0), ((LONG, 3), 0), ((3, LONG), 1)]
+    ("shape", "dim"),
+    [
+        *(((7, 300), 1), ((300, 40), 0), ((LONG,), 0), ((LONG, 3), 0), ((3, LONG), 1)),
+        *(((PRIME,), 0), ((PRIME, 3), 0), ((3, PRIME), 1)),
+    ],
 )
 @pytest.mark.parametrize("nans", [0, 5])
 def test_counters(kind: str, shape: tuple[int, ...], dim: int, nans: int) -> None:
@@ -65,7 +70,7 @@ def test_counters(kind: str, shape: tuple[int, ...], dim: int, nans: int) -> Non
     wanted = evaluate(one.block, [x])
     block = expand(one.block, host())
     assert {counter for _, counter in reductions(block)} == {"i32"}
-    assert len(reductions(block)) == 1 + (LONG in shape)
+    assert len(reductions(block)) == 1 + (LONG in shape) + 2 * (PRIME in shape)
     for got, want in zip(evaluate(block, [x]), wanted, strict=True):
         assert got.dtype == want.dtype
         np.testing.assert_array_equal(got, want)

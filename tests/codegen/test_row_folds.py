@@ -266,7 +266,8 @@ def stages(block: Block) -> list[tuple[int, ...]]:
         ((1500, 7, 80), (0,), [(12, 7, 80), (7, 80)]),
         ((3, 2000, ROW), (1,), [(3, 16, ROW), (3, ROW)]),
         ((row_folds.MOST, ROW), (0,), [(ROW,)]),  # few enough to be added up in turn
-        ((4099, ROW), (0,), [(ROW,)]),  # a prime number of rows
+        ((4099, ROW), (0,), [(17, ROW), (ROW,), (ROW,)]),  # a prime number of rows leaves some
+        ((3, 1009, ROW), (0, 1), [(3, 8, ROW), (ROW,), (ROW,)]),
         ((ROW, 4096), (1,), [(ROW,)]),
     ],
 )

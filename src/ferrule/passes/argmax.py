@@ -15,13 +15,11 @@ import numpy as np
 from ferrule.ir import Block, Op, Tensor, Value, rewrite
 from ferrule.ir.types import i32, i64
 from ferrule.ops.starts import Start, counters, counts_in_parts, lane_starts
+from ferrule.passes.reduce_parts import FEW, SPLIT_FROM, part_of, parts_of
 
 
-def argmax(out: Block, op: Op, operands: list[Value], few: int, least: int, parts: int) -> Sequence[Value] | None:
-    """The same results, computed so; None for other reductions, and where nothing is to be gained.
-
-    A reduction that has at most `few` results of at least `least` elements each is done in up to 2 · `parts` parts.
-    """
+def argmax(out: Block, op: Op, operands: list[Value]) -> Sequence[Value] | None:
+    """The same results, computed so; None for other reductions, and where nothing is to be gained."""
     start, order = lane_starts(op), counters(op)
     if start is None or not start.is_init or len(order) != 1 or len(operands) != 4:
         return None
@@ -29,12 +27,10 @@ def argmax(out: Block, op: Op, operands: list[Value], few: int, least: int, part
     shape = operands[0].shape
     size, results = shape[dim], prod(shape) // max(1, shape[dim])
     body = _in_32_bits(op, start, order[0], size)
-    count = 0
-    if results <= few and size >= least and counts_in_parts(op, order[0]):
-        count = next((n for n in range(2 * parts, 3, -1) if size % n == 0), 0)
-    if body is None and not count:
+    in_parts = results <= FEW and size >= SPLIT_FROM and counts_in_parts(op, order[0])
+    if body is None and not in_parts:
         return None
-    return _Argmax(out, op, operands, start, order[0], body).results(dim, count)
+    return _Argmax(out, op, operands, start, order[0], body).results(dim, in_parts)
 
 
 def _in_32_bits(op: Op, start: Start, order: int, size: int) -> Block | None:
@@ -86,26 +82,49 @@ class _Argmax:
         types = [Tensor(shape, d) for d in self.types]
         attrs = self.op.attrs | {"dimensions": (dim,)}
         body = rewrite(self.body, lambda *_: None, empty)
-        return self.out.add("reduce", [*inputs, *self.inits], types, attrs, [body], self.op.loc).results
+        return [*self.out.add("reduce", [*inputs, *self.inits], types, attrs, [body], self.op.loc).results]
 
-    def results(self, dim: int, parts: int) -> list[Value]:
-        """Of a reduction along `dim`, in so many parts or, where there are none, in one."""
-        values, shape = self.inputs[1 - self.order], self.inputs[0].shape
-        if parts:
-            length = shape[dim] // parts
-            wide = (*shape[:dim], parts, length, *shape[dim + 1 :])
-            view = self._add("reshape", [values], Tensor(wide, values.dtype))
-            found = self._reduce(self._inputs(view, self._iota(wide, dim + 1)), dim + 1)
-            counter = found[self.order]
-            step = np.broadcast_to(np.asarray(length, counter.dtype.numpy), counter.shape)
-            scale = self._add("constant", [], Tensor(counter.shape, counter.dtype), value=step)
-            first = self._add("multiply", [self._iota(counter.shape, dim), scale], Tensor(counter.shape, counter.dtype))
-            number = self._add("add", [counter, first], Tensor(counter.shape, counter.dtype))
-            total = self._reduce(self._inputs(found[1 - self.order], number), dim)
+    def results(self, dim: int, in_parts: bool) -> list[Value]:
+        """Of a reduction along `dim`, in parts or in one."""
+        values, size = self.inputs[1 - self.order], self.inputs[0].shape[dim]
+        count, part = parts_of(size) if in_parts else (0, 0)
+        if not in_parts:
+            total = self._along(values, dim)
+        elif count * part == size:
+            total = self._reduce(self._of_parts(values, dim, count), dim)
         else:
-            total = self._reduce(self._inputs(values, self._iota(shape, dim)), dim)
+            found = self._of_parts(part_of(self.out, self.op, values, dim, 0, count * part), dim, count)
+            last = self._along(part_of(self.out, self.op, values, dim, count * part, size), dim)
+            last[self.order] = self._by("add", last[self.order], count * part)
+            total = self._reduce([self._after(v, w, dim) for v, w in zip(found, last, strict=True)], dim)
         ends = zip(total, self.op.results, strict=True)
         return [v if v.dtype == r.dtype else self._add("convert", [v], Tensor(v.shape, r.dtype)) for v, r in ends]
+
+    def _along(self, values: Value, dim: int) -> list[Value]:
+        return self._reduce(self._inputs(values, self._iota(values.shape, dim)), dim)
+
+    def _of_parts(self, values: Value, dim: int, count: int) -> list[Value]:
+        """The results of that many parts, in place of `dim`, counted from the first one's first element."""
+        shape, part = values.shape, values.shape[dim] // count
+        wide = (*shape[:dim], count, part, *shape[dim + 1 :])
+        view = self._add("reshape", [values], Tensor(wide, values.dtype))
+        found = self._along(view, dim + 1)
+        counter = found[self.order]
+        first = self._by("multiply", self._iota(counter.shape, dim), part)
+        found[self.order] = self._add("add", [counter, first], Tensor(counter.shape, counter.dtype))
+        return found
+
+    def _by(self, name: str, value: Value, number: int) -> Value:
+        kind = Tensor(value.shape, value.dtype)
+        other = self._add("constant", [], kind, value=np.broadcast_to(np.asarray(number, kind.dtype.numpy), kind.shape))
+        return self._add(name, [value, other], kind)
+
+    def _after(self, found: Value, last: Value, dim: int) -> Value:
+        """The results of parts with those of the rest behind them."""
+        shape = found.shape
+        one = self._add("reshape", [last], Tensor((*shape[:dim], 1, *shape[dim + 1 :]), last.dtype))
+        whole = Tensor((*shape[:dim], shape[dim] + 1, *shape[dim + 1 :]), found.dtype)
+        return self._add("concatenate", [found, one], whole, dimension=dim)
 
     def _inputs(self, values: Value, counters: Value) -> list[Value]:
         return [counters, values] if self.order == 0 else [values, counters]

@@ -13,11 +13,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from math import log, prod
+from math import prod
 
 import numpy as np
 
-from ferrule.codegen import row_folds
 from ferrule.codegen.borders import JOINING
 from ferrule.codegen.interleave import LONGEST
 from ferrule.codegen.streams import LINE
@@ -27,7 +26,8 @@ from ferrule.ops import OPS
 from ferrule.passes.argmax import argmax
 from ferrule.passes.draw import draw
 from ferrule.passes.joined_rows import IN_MEMORY, by_rows, in_rows
-from ferrule.passes.simplify import eliminate_dead_code, splat
+from ferrule.passes.reduce_parts import split_reduction, split_rows
+from ferrule.passes.simplify import eliminate_dead_code
 from ferrule.passes.tables import in_tables
 from ferrule.targets.machine import Machine
 
@@ -41,18 +41,7 @@ EDGES_FROM = 1 << 18
 # read: where its parts meet within a vector, all of them are computed.
 PIECES, SELECTED = 4, 16.0
 MOVES = frozenset({"slice", "transpose", "reverse", "concatenate", "pad"})
-# Lines that the rows of a transposed array lie in, from which on a reduction along them reads it transposed (fuse.py).
-CROSSED = 256
-# Ops whose results lie in memory where several elements of them are read.
-WRITTEN = IN_MEMORY | {"reduce"}
 VIEWS = frozenset({"slice", "reshape", "reverse", "broadcast_in_dim"})
-# A reduction is split when each of at most FEW results reduces over at least this many elements.
-SPLIT_FROM = 65536
-FEW = 64
-STAGE = 64
-# On a device: the elements that a group of work-items, and those that one work-item by itself, should combine. More
-# leave too few groups for its units.
-TEAM_ELEMENTS, ITEM_ELEMENTS = 16384, 64
 
 
 def expand(block: Block, machine: Machine | None = None, ours: bool = False) -> Block:
@@ -166,9 +155,9 @@ def _rule(
         case "pad":
             return _pad(out, op, operands)
         case "reduce":
-            if not grouped and (found := argmax(out, op, operands, FEW, SPLIT_FROM, STAGE)) is not None:
+            if not grouped and (found := argmax(out, op, operands)) is not None:
                 return found
-            return _split_rows(out, op, operands, machine) or _split_reduction(out, op, operands, machine)
+            return split_rows(out, op, operands, machine) or split_reduction(out, op, operands, machine)
         case "rng":
             return draw(out, op, operands)
         case "scatter":
@@ -272,134 +261,3 @@ def _pad(out: Block, op: Op, operands: list[Value]) -> Sequence[Value] | None:
                 whole = _write(out, whole, fill(shape), at, op)
         shape[d], at[d] = extent, low[d]
     return [_write(out, whole, source, low, op)]
-
-
-def _stages(op: Op, results: int, reduced: int, machine: Machine | None) -> int:
-    """How many parts a reduction is to be made in; 0 when in one."""
-    if machine is None or not machine.grouped:
-        return STAGE if results <= FEW and reduced >= SPLIT_FROM else 0
-    inner = len(op.operands[0].shape) - 1 in op.attrs["dimensions"]
-    if inner:
-        return reduced // TEAM_ELEMENTS if reduced >= 4 * TEAM_ELEMENTS else 0
-    return reduced // ITEM_ELEMENTS if reduced >= 4 * ITEM_ELEMENTS else 0
-
-
-def _split_reduction(out: Block, op: Op, operands: list[Value], machine: Machine | None) -> Sequence[Value] | None:
-    """reduce over n elements = reduce over STAGE rows of (reduce over n / STAGE elements)."""
-    count = len(operands) // 2
-    inputs, inits = operands[:count], operands[count:]
-    results = op.results[0].type.size  # type: ignore[union-attr]
-    reduced = inputs[0].type.size // max(1, results)  # type: ignore[union-attr]
-    wanted = _stages(op, results, reduced, machine)
-    if not wanted or count != 1 or not starts_with_identity(op.regions[0], inits[0]):
-        return None
-    # Split the outermost reduced dimension that divides well; the rows then are contiguous pieces of memory.
-    shape, size = inputs[0].shape, tensor(inputs[0]).size
-    grouped = machine is not None and machine.grouped
-    if not grouped and len(op.attrs["dimensions"]) == len(shape) > 1 and _one_run(inputs[0]):
-        stage = next((s for s in range(min(2 * wanted, size), 3, -1) if size % s == 0), 0)
-        if stage >= 4:
-            flat = out.add("reshape", [inputs[0]], Tensor((size,), inputs[0].dtype), {}, (), op.loc).result
-            return _in_stages(out, op, [flat, *inits], (0,), 0, size // stage)
-    dims = tuple(op.attrs["dimensions"])
-    for dim in sorted(dims):
-        stage = next((s for s in range(min(2 * wanted, shape[dim]), 3, -1) if shape[dim] % s == 0), 0)
-        if stage >= 4:
-            return _in_stages(out, op, operands, dims, dim, shape[dim] // stage)
-    return None
-
-
-def _one_run(value: Value) -> bool:
-    """Is the value computed element by element of arrays of its shape? Then vectors need not end with rows."""
-    stack, seen = [value], set[Value]()
-    while stack:
-        op = (found := stack.pop()).op
-        if op is None or found in seen or splat(found) is not None:
-            continue
-        seen.add(found)
-        if op.name in OPS and OPS[op.name].elementwise:
-            stack += [v for v in op.operands if v.shape]
-        elif op.name not in WRITTEN and not (op.name == "transpose" and crosses(op)):
-            return False
-    return True
-
-
-def crosses(op: Op) -> bool:
-    """Do rows of a transposed array lie in more lines of memory than the nearest cache keeps for the next row?"""
-    order, shape = op.attrs["permutation"], op.results[0].shape
-    return bool(order) and order[-1] != len(order) - 1 and shape[-1] >= CROSSED
-
-
-def _split_rows(out: Block, op: Op, operands: list[Value], machine: Machine | None) -> Sequence[Value] | None:
-    """The sum of many long rows = the sum of sums of some rows each, for which codegen/row_folds.py has a loop.
-
-    Threads share the rows then, not the columns.
-    """
-    if machine is None or machine.grouped or len(operands) != 2 or not op.attrs["dimensions"]:
-        return None
-    source, init = operands
-    shape, dims = source.shape, sorted(op.attrs["dimensions"])
-    rows, columns = prod(shape[d] for d in dims), prod(shape[dims[-1] + 1 :])
-    if dims != list(range(dims[0], dims[-1] + 1)) or columns <= FEW or rows <= row_folds.MOST:
-        return None
-    if not row_folds.is_large(tensor(source).nbytes, machine) or not row_folds.carries(op):
-        return None
-    if not starts_with_identity(op.regions[0], init) or not row_folds.in_order(source):
-        return None
-    # Of the rows of whole inner dimensions and of a part of the next one, about as many as wanted.
-    inner, found = 1, list[tuple[float, int, int]]()
-    for dim in reversed(dims):
-        for part in range(1, min(shape[dim], row_folds.MOST // inner) + 1):
-            if shape[dim] % part == 0 and inner * part >= row_folds.FEWEST:
-                found.append((abs(log(inner * part / row_folds.EACH)), dim, part))
-        inner *= shape[dim]
-    if not found:
-        return None
-    _, dim, part = min(found)
-    return _in_stages(out, op, operands, dims, dim, part, [d for d in dims if d < dim])
-
-
-def _in_stages(
-    out: Block,
-    op: Op,
-    operands: list[Value],
-    dims: Sequence[int],
-    dim: int,
-    part: int,
-    later: Sequence[int] = (),
-) -> Sequence[Value]:
-    """The reduction over `dims`: within parts of that size of `dim`, then over the parts and the dimensions `later`."""
-    count = len(operands) // 2
-    inputs, inits = operands[:count], operands[count:]
-    shape = inputs[0].shape
-    wide = (*shape[:dim], shape[dim] // part, part, *shape[dim + 1 :])
-    views = [out.add("reshape", [v], Tensor(wide, v.dtype), {}, (), op.loc).result for v in inputs]
-    shifted = [d + (d > dim) for d in dims if d != dim and d not in later]
-    first_dims = tuple(sorted([*shifted, dim + 1]))
-    left = [d for d in range(len(wide)) if d not in first_dims]
-    first_shape = tuple(wide[d] for d in left)
-    empty: dict[Value, Value] = {}
-    bodies = [rewrite(op.regions[0], lambda *_: None, empty) for _ in range(2)]
-    first_types = [Tensor(first_shape, r.dtype) for r in op.results]
-    first = out.add("reduce", [*views, *inits], first_types, op.attrs | {"dimensions": first_dims}, bodies[:1], op.loc)
-    attrs = op.attrs | {"dimensions": tuple(left.index(d) for d in (*later, dim))}
-    types = [r.type for r in op.results]
-    return out.add("reduce", [*first.results, *inits], types, attrs, bodies[1:], op.loc).results
-
-
-def starts_with_identity(body: Block, init: Value) -> bool:
-    """Is the body a known operation on its two arguments and `init` its identity? Then `init` may enter many times."""
-    op, start = body.results[0].op, splat(init)
-    if op is None or start is None or len(body.ops) != 1 or set(op.operands) != set(body.args):
-        return False
-    dtype = init.dtype
-    if dtype.kind == "complex":
-        return bool(start == {"add": 0, "multiply": 1}.get(op.name))
-    if dtype.kind == "bool":
-        return bool(start) == {"and": True, "minimum": True, "multiply": True}.get(op.name, False)
-    signed = dtype.kind == "int"
-    low, high = -(1 << (dtype.bits - 1)) if signed else 0, (1 << (dtype.bits - signed)) - 1
-    if dtype.is_float:
-        low, high = -np.inf, np.inf
-    identity = {"add": 0, "multiply": 1, "maximum": low, "minimum": high, "or": 0, "xor": 0}.get(op.name)
-    return identity is not None and bool(start == identity)

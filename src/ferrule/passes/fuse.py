@@ -30,7 +30,8 @@ from ferrule.ir import Block, Op, Tensor, Value, inline, rewrite, tensor
 from ferrule.ops import OPS
 from ferrule.ops.checks import per_axis
 from ferrule.passes import row_kernels
-from ferrule.passes.expand import crosses, indexes
+from ferrule.passes.expand import indexes
+from ferrule.passes.reduce_parts import crosses
 from ferrule.passes.simplify import has_effects, splat
 from ferrule.targets.machine import Machine
 

@@ -1,0 +1,220 @@
+"""Reductions of many elements to few results, in parts that threads share, and then over the parts' results.
+
+What does not divide into parts evenly has a rest, which is reduced by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import log, prod
+
+import numpy as np
+
+from ferrule.codegen import row_folds
+from ferrule.ir import Block, Op, Tensor, Value, rewrite, tensor
+from ferrule.ops import OPS
+from ferrule.passes.joined_rows import IN_MEMORY
+from ferrule.passes.simplify import splat
+from ferrule.targets.machine import Machine
+
+# Ops whose results lie in memory where several elements of them are read.
+WRITTEN = IN_MEMORY | {"reduce"}
+# Lines that the rows of a transposed array lie in, from which on a reduction along them reads it transposed (fuse.py).
+CROSSED = 256
+# A reduction is split when each of at most FEW results reduces over at least this many elements.
+SPLIT_FROM = 65536
+FEW = 64
+STAGE = 64
+# Fewer parts leave threads without work. Parts of a long dimension are of so many elements, whole vectors.
+LEAST_STAGES, VECTORS = 32, 64
+# On a device: the elements that a group of work-items, and those that one work-item by itself, should combine. More
+# leave too few groups for its units.
+TEAM_ELEMENTS, ITEM_ELEMENTS = 16384, 64
+
+
+def _stages(op: Op, results: int, reduced: int, machine: Machine | None) -> int:
+    """How many parts a reduction is to be made in; 0 when in one."""
+    if machine is None or not machine.grouped:
+        return STAGE if results <= FEW and reduced >= SPLIT_FROM else 0
+    inner = len(op.operands[0].shape) - 1 in op.attrs["dimensions"]
+    if inner:
+        return reduced // TEAM_ELEMENTS if reduced >= 4 * TEAM_ELEMENTS else 0
+    return reduced // ITEM_ELEMENTS if reduced >= 4 * ITEM_ELEMENTS else 0
+
+
+def split_reduction(out: Block, op: Op, operands: list[Value], machine: Machine | None) -> Sequence[Value] | None:
+    """reduce over n elements = reduce over STAGE rows of (reduce over n / STAGE elements)."""
+    count = len(operands) // 2
+    inputs, inits = operands[:count], operands[count:]
+    results = op.results[0].type.size  # type: ignore[union-attr]
+    reduced = inputs[0].type.size // max(1, results)  # type: ignore[union-attr]
+    wanted = _stages(op, results, reduced, machine)
+    if not wanted or count != 1 or not starts_with_identity(op.regions[0], inits[0]):
+        return None
+    shape, size, dims = inputs[0].shape, tensor(inputs[0]).size, tuple(op.attrs["dimensions"])
+    # The parts of the outermost reduced dimension are contiguous pieces of memory.
+    parts = [(dim, count) for dim in sorted(dims) if (count := _divisor(shape[dim], 4, 2 * wanted))]
+    if machine is not None and not machine.grouped:
+        if len(dims) == len(shape) and _one_run(inputs[0]):
+            flat = out.add("reshape", [inputs[0]], Tensor((size,), inputs[0].dtype), {}, (), op.loc).result
+            return _with_rest(out, op, [flat, *inits], (0,), 0, *parts_of(size))
+        long = [dim for dim in sorted(dims) if shape[dim] >= STAGE]
+        even = [dim for dim, count in parts if count >= LEAST_STAGES]
+        if long or even:
+            dim = (even or long)[0]
+            return _with_rest(out, op, operands, dims, dim, *parts_of(shape[dim]))
+    if not parts:
+        return None
+    dim, count = parts[0]
+    return _in_stages(out, op, operands, dims, dim, shape[dim] // count)
+
+
+def _divisor(n: int, least: int, most: int) -> int:
+    """The largest divisor of n from `least` to `most`; 0 when there is none."""
+    return next((d for d in range(min(most, n), least - 1, -1) if n % d == 0), 0)
+
+
+def parts_of(size: int) -> tuple[int, int]:
+    """How many parts a dimension is best made in that threads share, and of which size; the rest is small or none."""
+    if count := _divisor(size, LEAST_STAGES, 2 * STAGE):
+        return count, size // count
+    unit = VECTORS if size >= SPLIT_FROM else 1
+    counts = range(2 * STAGE, LEAST_STAGES - 1, -1)
+    part, count = min(((size // n // unit * unit, n) for n in counts), key=lambda found: size - found[0] * found[1])
+    return count, part
+
+
+def part_of(out: Block, op: Op, value: Value, dim: int, low: int, high: int) -> Value:
+    """Of `value` what lies from `low` to before `high` along a dimension."""
+    shape = tuple(high - low if d == dim else size for d, size in enumerate(value.shape))
+    bounds = {
+        "start_indices": tuple(low if d == dim else 0 for d in range(len(shape))),
+        "limit_indices": tuple(high if d == dim else size for d, size in enumerate(value.shape)),
+        "strides": (1,) * len(shape),
+    }
+    return out.add("slice", [value], Tensor(shape, value.dtype), bounds, (), op.loc).result
+
+
+def _one_run(value: Value) -> bool:
+    """Is the value computed element by element of arrays of its shape? Then vectors need not end with rows."""
+    stack, seen = [value], set[Value]()
+    while stack:
+        op = (found := stack.pop()).op
+        if op is None or found in seen or splat(found) is not None:
+            continue
+        seen.add(found)
+        if op.name == "broadcast_in_dim" and prod(op.operands[0].shape) == 1:
+            continue
+        if op.name in OPS and OPS[op.name].elementwise:
+            stack += [v for v in op.operands if v.shape]
+        elif op.name not in WRITTEN and not (op.name == "transpose" and crosses(op)):
+            return False
+    return True
+
+
+def crosses(op: Op) -> bool:
+    """Do rows of a transposed array lie in more lines of memory than the nearest cache keeps for the next row?"""
+    order, shape = op.attrs["permutation"], op.results[0].shape
+    return bool(order) and order[-1] != len(order) - 1 and shape[-1] >= CROSSED
+
+
+def split_rows(out: Block, op: Op, operands: list[Value], machine: Machine | None) -> Sequence[Value] | None:
+    """The sum of many long rows = the sum of sums of some rows each, for which codegen/row_folds.py has a loop.
+
+    Threads share the rows then, not the columns.
+    """
+    if machine is None or machine.grouped or len(operands) != 2 or not op.attrs["dimensions"]:
+        return None
+    source, init = operands
+    shape, dims = source.shape, sorted(op.attrs["dimensions"])
+    rows, columns = prod(shape[d] for d in dims), prod(shape[dims[-1] + 1 :])
+    if dims != list(range(dims[0], dims[-1] + 1)) or columns <= FEW or rows <= row_folds.MOST:
+        return None
+    if not row_folds.is_large(tensor(source).nbytes, machine) or not row_folds.carries(op):
+        return None
+    if not starts_with_identity(op.regions[0], init) or not row_folds.in_order(source):
+        return None
+    # Of the rows of whole inner dimensions and of a part of the next one, about as many as wanted; where none divides
+    # that, with a rest that is as small as can be.
+    inner, found = 1, list[tuple[bool, int, float, int, int]]()
+    for dim in reversed(dims):
+        for part in range(1, min(shape[dim], row_folds.MOST // inner) + 1):
+            if inner * part >= row_folds.FEWEST:
+                rest, far = shape[dim] % part, abs(log(inner * part / row_folds.EACH))
+                found.append((rest > 0, rest * inner, far, dim, part))
+        inner *= shape[dim]
+    if not found:
+        return None
+    _, _, _, dim, part = min(found)
+    return _with_rest(out, op, operands, dims, dim, shape[dim] // part, part, [d for d in dims if d < dim])
+
+
+def _with_rest(
+    out: Block,
+    op: Op,
+    operands: list[Value],
+    dims: Sequence[int],
+    dim: int,
+    count: int,
+    part: int,
+    later: Sequence[int] = (),
+) -> Sequence[Value]:
+    """As `_in_stages`, in so many parts of that size of `dim`, and the same of what these leave."""
+    source, init = operands
+    size, kind = source.shape[dim], op.result.type
+    if count * part == size:
+        return _in_stages(out, op, operands, dims, dim, part, later)
+    first = part_of(out, op, source, dim, 0, count * part)
+    (total,) = _in_stages(out, op, [first, init], dims, dim, part, later)
+    rest = part_of(out, op, source, dim, count * part, size)
+    body = rewrite(op.regions[0], lambda *_: None, {})
+    last = out.add("reduce", [rest, init], kind, op.attrs | {"dimensions": tuple(dims)}, [body], op.loc).result
+    joining = op.regions[0].results[0].op
+    assert joining is not None  # see `starts_with_identity`
+    return [out.add(joining.name, [total, last], kind, joining.attrs, (), op.loc).result]
+
+
+def _in_stages(
+    out: Block,
+    op: Op,
+    operands: list[Value],
+    dims: Sequence[int],
+    dim: int,
+    part: int,
+    later: Sequence[int] = (),
+) -> Sequence[Value]:
+    """The reduction over `dims`: within parts of that size of `dim`, then over the parts and the dimensions `later`."""
+    count = len(operands) // 2
+    inputs, inits = operands[:count], operands[count:]
+    shape = inputs[0].shape
+    wide = (*shape[:dim], shape[dim] // part, part, *shape[dim + 1 :])
+    views = [out.add("reshape", [v], Tensor(wide, v.dtype), {}, (), op.loc).result for v in inputs]
+    shifted = [d + (d > dim) for d in dims if d != dim and d not in later]
+    first_dims = tuple(sorted([*shifted, dim + 1]))
+    left = [d for d in range(len(wide)) if d not in first_dims]
+    first_shape = tuple(wide[d] for d in left)
+    empty: dict[Value, Value] = {}
+    bodies = [rewrite(op.regions[0], lambda *_: None, empty) for _ in range(2)]
+    first_types = [Tensor(first_shape, r.dtype) for r in op.results]
+    first = out.add("reduce", [*views, *inits], first_types, op.attrs | {"dimensions": first_dims}, bodies[:1], op.loc)
+    attrs = op.attrs | {"dimensions": tuple(left.index(d) for d in (*later, dim))}
+    types = [r.type for r in op.results]
+    return out.add("reduce", [*first.results, *inits], types, attrs, bodies[1:], op.loc).results
+
+
+def starts_with_identity(body: Block, init: Value) -> bool:
+    """Is the body a known operation on its two arguments and `init` its identity? Then `init` may enter many times."""
+    op, start = body.results[0].op, splat(init)
+    if op is None or start is None or len(body.ops) != 1 or set(op.operands) != set(body.args):
+        return False
+    dtype = init.dtype
+    if dtype.kind == "complex":
+        return bool(start == {"add": 0, "multiply": 1}.get(op.name))
+    if dtype.kind == "bool":
+        return bool(start) == {"and": True, "minimum": True, "multiply": True}.get(op.name, False)
+    signed = dtype.kind == "int"
+    low, high = -(1 << (dtype.bits - 1)) if signed else 0, (1 << (dtype.bits - signed)) - 1
+    if dtype.is_float:
+        low, high = -np.inf, np.inf
+    identity = {"add": 0, "multiply": 1, "maximum": low, "minimum": high, "or": 0, "xor": 0}.get(op.name)
+    return identity is not None and bool(start == identity)
