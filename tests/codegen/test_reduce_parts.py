@@ -11,7 +11,7 @@ import pytest
 from fused import Graph, case, evaluate, monoid, sample
 
 from ferrule.codegen.kernel import emit_kernel
-from ferrule.ir import Block
+from ferrule.ir import Block, Tensor
 from ferrule.passes.expand import expand
 from ferrule.passes.fuse import fuse
 from ferrule.passes.reduce_parts import LEAST_STAGES, SPLIT_FROM, STAGE, VECTORS, parts_of
@@ -114,3 +114,71 @@ def test_others_are_one() -> None:
     for kind, init in (("add", 1.0), ("subtract", 0.0)):
         one = case("", [((PRIME,), "f32")], lambda g, x, kind=kind, init=init: reduce(g, x, kind, init))
         assert stages(expand(one.block, HOST)) == [()]
+
+
+def test_dear_rests_are_computed_apart() -> None:
+    """What is dear and read by two kernels is written to memory: the rest has an expression of its own."""
+
+    def build(g: Graph, x: Any, y: Any) -> Any:
+        return reduce(g, g("tanh", g("multiply", g("exponential", x), g("add", x, y))))
+
+    one = case("", [((PRIME,), "f32")] * 2, build)
+    block = expand(one.block, HOST)
+    assert all(op.result.type.size < PRIME for op in fuse(block, HOST).ops if op.name == "fusion")  # type: ignore[union-attr]
+    x, y = (a.astype(np.float64) for a in one.args)
+    np.testing.assert_allclose(evaluate(block, one.args)[0], np.tanh(np.exp(x) * (x + y)).sum(), rtol=1e-4, atol=1e-2)
+
+
+def spread(g: Graph, x: Any, like: Any, *dims: int) -> Any:
+    return g("broadcast_in_dim", x, result=Tensor(like.shape, x.dtype), broadcast_dimensions=dims)
+
+
+@pytest.mark.parametrize(
+    ("shape", "dims", "expected"),
+    [
+        ((1000, 3), (0, 1), [(3,), ()]),
+        ((40_009, 7), (0, 1), [(83, 7), (7,), (7,), ()]),  # in parts, and a rest
+        ((100, 20, 3), (0, 1, 2), [(3,), ()]),
+        ((100, 20, 3), (1, 2), [(100,)]),  # few rows
+        ((300, 100, 3), (1, 2), [(300, 3), (300,)]),
+        ((300, 100, 4), (1, 2), [(300,)]),  # vectors hold whole rows
+        ((2, 1000, 2, 3), (1, 2, 3), [(2, 2, 3), (2,)]),
+        ((1000, 8), (0, 1), [()]),
+        ((1000, 1), (0, 1), [()]),
+        ((1000, 3), (1,), [(1000,)]),
+    ],
+)
+def test_by_columns(shape: tuple[int, ...], dims: tuple[int, ...], expected: list[tuple[int, ...]]) -> None:
+    last = len(shape) - 1
+
+    def build(g: Graph, x: Any, c: Any) -> Any:
+        return reduce(g, g("subtract", x, spread(g, c, x, last)), "maximum", -np.inf, dims)
+
+    one = case("", [(shape, "f32"), (shape[last:], "f32")], build)
+    block = expand(one.block, HOST)
+    assert stages(block) == expected
+    x, c = one.args
+    np.testing.assert_array_equal(evaluate(block, one.args)[0], (x - c).max(dims))
+
+
+def test_not_by_columns() -> None:
+    """What lies in one run needs no columns, nor is what is rounded at the end rounded in between."""
+    shape = (1000, 3)
+    one = case("", [(shape, "f32")] * 2, lambda g, x, y: reduce(g, g("multiply", x, y), dims=(0, 1)))
+    assert stages(expand(one.block, HOST)) == [()]
+    one = case(
+        "",
+        [((1000, 2, 3), "f32"), ((2, 3), "f32")],
+        lambda g, x, c: reduce(g, g("add", x, spread(g, c, x, 1, 2)), dims=(0, 1, 2)),
+    )
+    assert stages(expand(one.block, HOST)) == [(2, 3), ()]
+    one = case(
+        "",
+        [((1000, 20, 3), "f32"), ((20, 3), "f32")],
+        lambda g, x, c: reduce(g, g("add", x, spread(g, c, x, 1, 2)), dims=(0, 1, 2)),
+    )
+    assert stages(expand(one.block, HOST)) == [()]
+    one = case(
+        "", [(shape, "bf16"), ((3,), "bf16")], lambda g, x, c: reduce(g, g("add", x, spread(g, c, x, 1)), dims=(0, 1))
+    )
+    assert stages(expand(one.block, HOST)) == [()]

@@ -12,10 +12,10 @@ from math import prod
 
 import numpy as np
 
-from ferrule.ir import Block, Op, Tensor, Value, rewrite
+from ferrule.ir import Block, Op, Tensor, Value, rewrite, tensor
 from ferrule.ir.types import i32, i64
 from ferrule.ops.starts import Start, counters, counts_in_parts, lane_starts
-from ferrule.passes.reduce_parts import FEW, SPLIT_FROM, part_of, parts_of
+from ferrule.passes.reduce_parts import FEW, SPLIT_FROM, is_line, part_of, parts_of
 
 
 def argmax(out: Block, op: Op, operands: list[Value]) -> Sequence[Value] | None:
@@ -28,7 +28,7 @@ def argmax(out: Block, op: Op, operands: list[Value]) -> Sequence[Value] | None:
     size, results = shape[dim], prod(shape) // max(1, shape[dim])
     body = _in_32_bits(op, start, order[0], size)
     in_parts = results <= FEW and size >= SPLIT_FROM and counts_in_parts(op, order[0])
-    if body is None and not in_parts:
+    if body is None and not in_parts and not is_line(shape, dim):
         return None
     return _Argmax(out, op, operands, start, order[0], body).results(dim, in_parts)
 
@@ -87,6 +87,8 @@ class _Argmax:
     def results(self, dim: int, in_parts: bool) -> list[Value]:
         """Of a reduction along `dim`, in parts or in one."""
         values, size = self.inputs[1 - self.order], self.inputs[0].shape[dim]
+        if is_line(values.shape, dim):
+            values = self._add("reshape", [values], Tensor(values.shape[: dim + 1], values.dtype))
         count, part = parts_of(size) if in_parts else (0, 0)
         if not in_parts:
             total = self._along(values, dim)
@@ -97,8 +99,12 @@ class _Argmax:
             last = self._along(part_of(self.out, self.op, values, dim, count * part, size), dim)
             last[self.order] = self._by("add", last[self.order], count * part)
             total = self._reduce([self._after(v, w, dim) for v, w in zip(found, last, strict=True)], dim)
-        ends = zip(total, self.op.results, strict=True)
-        return [v if v.dtype == r.dtype else self._add("convert", [v], Tensor(v.shape, r.dtype)) for v, r in ends]
+        return [self._as(v, r) for v, r in zip(total, self.op.results, strict=True)]
+
+    def _as(self, value: Value, result: Value) -> Value:
+        if value.shape != result.shape:
+            value = self._add("reshape", [value], Tensor(result.shape, value.dtype))
+        return value if value.dtype == result.dtype else self._add("convert", [value], tensor(result))
 
     def _along(self, values: Value, dim: int) -> list[Value]:
         return self._reduce(self._inputs(values, self._iota(values.shape, dim)), dim)

@@ -26,7 +26,7 @@ from ferrule.ops import OPS
 from ferrule.passes.argmax import argmax
 from ferrule.passes.draw import draw
 from ferrule.passes.joined_rows import IN_MEMORY, by_rows, in_rows
-from ferrule.passes.reduce_parts import split_reduction, split_rows
+from ferrule.passes.reduce_parts import reduce_in_parts
 from ferrule.passes.simplify import eliminate_dead_code
 from ferrule.passes.tables import in_tables
 from ferrule.targets.machine import Machine
@@ -157,7 +157,7 @@ def _rule(
         case "reduce":
             if not grouped and (found := argmax(out, op, operands)) is not None:
                 return found
-            return split_rows(out, op, operands, machine) or split_reduction(out, op, operands, machine)
+            return reduce_in_parts(out, op, operands, machine)
         case "rng":
             return draw(out, op, operands)
         case "scatter":

@@ -11,22 +11,27 @@ from math import log, prod
 import numpy as np
 
 from ferrule.codegen import row_folds
+from ferrule.codegen.runs import joined
 from ferrule.ir import Block, Op, Tensor, Value, rewrite, tensor
 from ferrule.ops import OPS
 from ferrule.passes.joined_rows import IN_MEMORY
 from ferrule.passes.simplify import splat
+from ferrule.passes.slices import cut
 from ferrule.targets.machine import Machine
 
 # Ops whose results lie in memory where several elements of them are read.
 WRITTEN = IN_MEMORY | {"reduce"}
 # Lines that the rows of a transposed array lie in, from which on a reduction along them reads it transposed (fuse.py).
 CROSSED = 256
-# A reduction is split when each of at most FEW results reduces over at least this many elements.
-SPLIT_FROM = 65536
+# A reduction is split when each of at most FEW results reduces over at least this many elements; one along columns when
+# all do, and each over LONG.
+SPLIT_FROM, LONG = 65536, 2048
 FEW = 64
 STAGE = 64
 # Fewer parts leave threads without work. Parts of a long dimension are of so many elements, whole vectors.
 LEAST_STAGES, VECTORS = 32, 64
+# So many rows, each of up to so many elements, are reduced column by column.
+ROWS, NARROW = 64, 7
 # On a device: the elements that a group of work-items, and those that one work-item by itself, should combine. More
 # leave too few groups for its units.
 TEAM_ELEMENTS, ITEM_ELEMENTS = 16384, 64
@@ -34,15 +39,77 @@ TEAM_ELEMENTS, ITEM_ELEMENTS = 16384, 64
 
 def _stages(op: Op, results: int, reduced: int, machine: Machine | None) -> int:
     """How many parts a reduction is to be made in; 0 when in one."""
-    if machine is None or not machine.grouped:
-        return STAGE if results <= FEW and reduced >= SPLIT_FROM else 0
     inner = len(op.operands[0].shape) - 1 in op.attrs["dimensions"]
+    if machine is None or not machine.grouped:
+        least = SPLIT_FROM if inner else LONG  # threads share rows, but not a few columns
+        return STAGE if results <= FEW and reduced >= least and results * reduced >= SPLIT_FROM else 0
     if inner:
         return reduced // TEAM_ELEMENTS if reduced >= 4 * TEAM_ELEMENTS else 0
     return reduced // ITEM_ELEMENTS if reduced >= 4 * ITEM_ELEMENTS else 0
 
 
-def split_reduction(out: Block, op: Op, operands: list[Value], machine: Machine | None) -> Sequence[Value] | None:
+def reduce_in_parts(out: Block, op: Op, operands: list[Value], machine: Machine | None) -> Sequence[Value] | None:
+    """The results of a reduction that is better made in several; None leaves it as it is."""
+    found = (
+        _of_lines(out, op, operands, machine)
+        or _by_columns(out, op, operands, machine)
+        or _split_rows(out, op, operands, machine)
+    )
+    return found or _split_reduction(out, op, operands, machine)
+
+
+def is_line(shape: Sequence[int], dim: int) -> bool:
+    """Does an array with inner dimensions behind `dim` have one element in these? Vectors would go along them."""
+    return dim < len(shape) - 1 and prod(shape[dim + 1 :]) == 1 and shape[dim] > 1
+
+
+def _of_lines(out: Block, op: Op, operands: list[Value], machine: Machine | None) -> Sequence[Value] | None:
+    """The reduction of columns of one element each, which lie in a line, as that of the line."""
+    source, init = operands[0], operands[-1]
+    shape, last = source.shape, max(op.attrs["dimensions"], default=0)
+    if machine is None or len(operands) != 2 or not op.attrs["dimensions"] or not is_line(shape, last):
+        return None
+    line = out.add("reshape", [source], Tensor(shape[: last + 1], source.dtype), {}, (), op.loc).result
+    kind = Tensor(op.result.shape[: len(op.result.shape) - len(shape) + last + 1], op.result.dtype)
+    inner = Op("reduce", [line, init], [kind], op.attrs, op.regions, op.loc)
+    found = reduce_in_parts(out, inner, [line, init], machine)
+    if found is None:
+        body = rewrite(op.regions[0], lambda *_: None, {})
+        found = out.add("reduce", [line, init], [kind], op.attrs, [body], op.loc).results
+    return [out.add("reshape", [found[0]], [op.result.type], {}, (), op.loc).result]
+
+
+def _by_columns(out: Block, op: Op, operands: list[Value], machine: Machine | None) -> Sequence[Value] | None:
+    """The reduction of rows of few elements, such as coordinates, = that of each column, and then of these.
+
+    Vectors along such rows would hold several of them: what is the same for a row, or for a column, is not the same for
+    a vector, nor is it read with one.
+    """
+    shape, dims = op.operands[0].shape, sorted(op.attrs["dimensions"])
+    if machine is None or machine.grouped or len(operands) != 2 or len(dims) < 2:
+        return None
+    if dims != list(range(dims[0], len(shape))):
+        return None
+    source, init = operands
+    inner = next((d for d in dims[1:] if prod(shape[d:]) <= NARROW), 0)
+    rows, columns = prod(shape[dims[0] : inner]), prod(shape[inner:])
+    even = columns & (columns - 1) == 0  # vectors hold whole rows
+    if not inner or columns == 1 or rows < ROWS or even and prod(shape[: dims[0]]) > FEW:
+        return None
+    exact = op.result.dtype.kind == "bool" or row_folds.carries(op)
+    if not exact or not starts_with_identity(op.regions[0], init) or joined([source], shape)[-1] > NARROW:
+        return None
+    bodies = [rewrite(op.regions[0], lambda *_: None, {}) for _ in range(2)]
+    kind = Tensor((*shape[: dims[0]], *shape[inner:]), op.result.dtype)
+    each = Op("reduce", operands, [kind], op.attrs | {"dimensions": tuple(range(dims[0], inner))}, bodies[:1], op.loc)
+    (totals,) = _split_reduction(out, each, operands, machine) or [
+        out.add("reduce", operands, [kind], each.attrs, bodies[:1], op.loc).result
+    ]
+    last = op.attrs | {"dimensions": tuple(range(dims[0], len(kind.shape)))}
+    return out.add("reduce", [totals, init], [op.result.type], last, bodies[1:], op.loc).results
+
+
+def _split_reduction(out: Block, op: Op, operands: list[Value], machine: Machine | None) -> Sequence[Value] | None:
     """reduce over n elements = reduce over STAGE rows of (reduce over n / STAGE elements)."""
     count = len(operands) // 2
     inputs, inits = operands[:count], operands[count:]
@@ -86,13 +153,36 @@ def parts_of(size: int) -> tuple[int, int]:
 
 def part_of(out: Block, op: Op, value: Value, dim: int, low: int, high: int) -> Value:
     """Of `value` what lies from `low` to before `high` along a dimension."""
-    shape = tuple(high - low if d == dim else size for d, size in enumerate(value.shape))
-    bounds = {
-        "start_indices": tuple(low if d == dim else 0 for d in range(len(shape))),
-        "limit_indices": tuple(high if d == dim else size for d, size in enumerate(value.shape)),
-        "strides": (1,) * len(shape),
-    }
-    return out.add("slice", [value], Tensor(shape, value.dtype), bounds, (), op.loc).result
+    starts = [low if d == dim else 0 for d in range(len(value.shape))]
+    ends = [high if d == dim else size for d, size in enumerate(value.shape)]
+    return cut(out, value, starts, ends, [1] * len(starts), op)
+
+
+def _computed_part(out: Block, op: Op, value: Value, dim: int, low: int, high: int) -> Value:
+    """The same part, computed from parts of what the value is computed from element by element: it is not shared with
+    the other parts, for which a dear one would be written to memory as a whole."""
+    flat = value.op is not None and value.op.name == "reshape"  # into one dimension
+    top = value.op.operands[0] if value.op is not None and flat else value
+    shape, small = top.shape, tuple(high - low if d == dim else size for d, size in enumerate(value.shape))
+    done, stack = dict[Value, Value](), [top]
+    while stack:
+        v = stack[-1]
+        inner, kind = v.op, Tensor(small, v.dtype)
+        if v in done:
+            stack.pop()
+        elif (element := splat(v)) is not None:
+            whole = {"value": np.broadcast_to(np.asarray(element, v.dtype.numpy), small)}
+            done[v] = out.add("constant", [], kind, whole, (), op.loc).result
+        elif inner is not None and inner.name in OPS and OPS[inner.name].elementwise and len(inner.results) == 1:
+            missing = [o for o in inner.operands if o.shape == shape and o not in done]
+            stack += missing
+            if not missing:
+                parts = [done.get(o, o) for o in inner.operands]
+                done[v] = out.add(inner.name, parts, kind, inner.attrs, (), inner.loc).result
+        else:
+            run = out.add("reshape", [v], Tensor(value.shape, v.dtype), {}, (), op.loc).result if flat else v
+            done[v] = part_of(out, op, run, dim, low, high)
+    return done[top]
 
 
 def _one_run(value: Value) -> bool:
@@ -118,7 +208,7 @@ def crosses(op: Op) -> bool:
     return bool(order) and order[-1] != len(order) - 1 and shape[-1] >= CROSSED
 
 
-def split_rows(out: Block, op: Op, operands: list[Value], machine: Machine | None) -> Sequence[Value] | None:
+def _split_rows(out: Block, op: Op, operands: list[Value], machine: Machine | None) -> Sequence[Value] | None:
     """The sum of many long rows = the sum of sums of some rows each, for which codegen/row_folds.py has a loop.
 
     Threads share the rows then, not the columns.
@@ -166,7 +256,7 @@ def _with_rest(
         return _in_stages(out, op, operands, dims, dim, part, later)
     first = part_of(out, op, source, dim, 0, count * part)
     (total,) = _in_stages(out, op, [first, init], dims, dim, part, later)
-    rest = part_of(out, op, source, dim, count * part, size)
+    rest = _computed_part(out, op, source, dim, count * part, size)
     body = rewrite(op.regions[0], lambda *_: None, {})
     last = out.add("reduce", [rest, init], kind, op.attrs | {"dimensions": tuple(dims)}, [body], op.loc).result
     joining = op.regions[0].results[0].op
