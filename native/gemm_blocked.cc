@@ -48,7 +48,7 @@ using namespace gemm;
 
 constexpr int64_t kFewVectors = 8;
 // Up to so many rows a kept right side was measured to pay.
-constexpr int64_t kFewPacked = 64;
+constexpr int64_t kFewPacked = 100;
 
 // A vector times a large matrix, whose rows are read from end to end: each part of the rows, in pieces of columns, has
 // sums of its own, which are added up at the end. The parts are the same for every number of threads.
@@ -122,9 +122,11 @@ bool VectorProduct(const GemmShape& s, const void* a, const void* b, void* d, Th
         }
         // A few columns of Y stay in the cache while all vectors meet them.
         for (int64_t j = from; dots && j < from + n; j += unit) {
-          for (int64_t v = 0; v < vectors; ++v) {
-            kernels.row_times_columns(s.k, std::min(unit, from + n - j), x + v * x_vector, y + j * y_n, y_n,
-                                      to + v * d_vector + j * d_n, d_n);
+          for (int64_t v = 0; v < vectors;) {
+            const int which = vectors - v >= 4 ? 2 : vectors - v >= 2 ? 1 : 0;
+            kernels.dots[which](s.k, std::min(unit, from + n - j), x + v * x_vector, x_vector, y + j * y_n, y_n,
+                                to + v * d_vector + j * d_n, d_vector, d_n);
+            v += 1 << which;
           }
         }
         if (epilogue && row) (*epilogue)(batch* s.m, s.m, from, n);

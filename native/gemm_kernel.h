@@ -456,55 +456,13 @@ void AddRows(int64_t k, int64_t n, const T* x, int64_t x_stride, const T* b, int
   }
 }
 
-// y[0..n) = sum over p of x[p] * B[p][0..n), each column's elements adjacent and columns `b_col` apart: n dot products.
-template <class T>
-void RowTimesColumns(int64_t k, int64_t n, const T* x, const T* b, int64_t b_col, T* y, int64_t y_stride) {
-  using V = typename VectorOf<T>::type;
-  using U = typename VectorOf<T>::unaligned;
-  using Total = typename TotalOf<T>::type;
-  constexpr int kLanes = kBytes / sizeof(T), kColumns = 4;
-  constexpr int64_t kStep = 2 * kLanes, kPart = kRun * kStep;
-  auto added = [](V s) {
-    Total sum = 0;
-    for (int l = 0; l < kLanes; ++l) sum += s[l];
-    return sum;
-  };
-  int64_t whole = k - k % kStep, j = 0;
-  for (; j + kColumns <= n; j += kColumns) {
-    Total total[kColumns] = {};
-    const T* column = b + j * b_col;
-    for (int64_t from = 0; from < whole; from += kPart) {
-      V sum[kColumns][2] = {};
-      for (int64_t p = from, to = whole - from < kPart ? whole : from + kPart; p < to; p += kStep) {
-        V left0 = *reinterpret_cast<const U*>(x + p), left1 = *reinterpret_cast<const U*>(x + p + kLanes);
-#pragma GCC unroll 4
-        for (int c = 0; c < kColumns; ++c) {
-          sum[c][0] += left0 * *reinterpret_cast<const U*>(column + c * b_col + p);
-          sum[c][1] += left1 * *reinterpret_cast<const U*>(column + c * b_col + p + kLanes);
-        }
-      }
-      for (int c = 0; c < kColumns; ++c) total[c] += added(sum[c][0] + sum[c][1]);
-    }
-    for (int c = 0; c < kColumns; ++c) {
-      for (int64_t p = whole; p < k; ++p) total[c] += Total(x[p]) * column[c * b_col + p];
-      y[(j + c) * y_stride] = static_cast<T>(total[c]);
-    }
-  }
-  for (; j < n; ++j) {
-    Total total = 0;
-    const T* column = b + j * b_col;
-    for (int64_t from = 0; from < whole; from += kPart) {
-      V sum0 = {}, sum1 = {};
-      for (int64_t p = from, to = whole - from < kPart ? whole : from + kPart; p < to; p += kStep) {
-        sum0 += *reinterpret_cast<const U*>(x + p) * *reinterpret_cast<const U*>(column + p);
-        sum1 += *reinterpret_cast<const U*>(x + p + kLanes) * *reinterpret_cast<const U*>(column + p + kLanes);
-      }
-      total += added(sum0 + sum1);
-    }
-    for (int64_t p = whole; p < k; ++p) total += Total(x[p]) * column[p];
-    y[j * y_stride] = static_cast<T>(total);
-  }
-}
+}  // namespace FERRULE_ISA
+}  // namespace ferrule
+
+#include "gemm_dots.h"
+
+namespace ferrule {
+namespace FERRULE_ISA {
 
 // d[0..kVectors) = the sum of so many rows of x times their values.
 template <class T, int kVectors>
@@ -609,7 +567,7 @@ constexpr MicroKernels<T> Real() {
           &PutTile<T>,
           &RowTimesMatrix<T>,
           &AddRows<T>,
-          &RowTimesColumns<T>,
+          {&Dots<T, 1, 4, 2>, &Dots<T, 2, 4, 1>, &Dots < T, 4, kBytes == 64 ? 4 : 2, 1 > },
           &Find<T>,
           &Combine<T>,
           &Finite<T>,

@@ -67,8 +67,9 @@ struct MicroKernels {
   // (k, n, x, x_stride, b, b_row, y)
   void (*row_times_matrix)(int64_t, int64_t, const T*, int64_t, const T*, int64_t, T*);
   void (*add_rows)(int64_t, int64_t, const T*, int64_t, const T*, int64_t, T*);
-  // (k, n, x, b, b_col, y, y_stride)
-  void (*row_times_columns)(int64_t, int64_t, const T*, const T*, int64_t, T*, int64_t);
+  // Dot products of one, two or four vectors with columns whose elements are adjacent: (k, n, x, x_vector, b, b_col, y,
+  // y_vector, y_stride)
+  void (*dots[3])(int64_t, int64_t, const T*, int64_t, const T*, int64_t, T*, int64_t, int64_t);
   // For sides that are mostly zeros (gemm_sparse.h): (n, x, at), what is not zero, `at` having room for all; (rows,
   // starts, at, value, x, x_row, n, d, d_row), the sums of some rows of x
   int64_t (*find)(int64_t, const T*, int32_t*);

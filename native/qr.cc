@@ -95,7 +95,7 @@ void ApplyToFew(const T* a, int64_t rows, int64_t columns, int64_t steps, const 
     if (tau[k] == T(0)) continue;  // none, whatever stands in the sides
     const T* v = vectors + k * rows + k;
     T* rest = sides + k;
-    kernels.row_times_columns(rows - k, c_columns, v, rest, rows, factors, 1);
+    kernels.dots[0](rows - k, c_columns, v, 0, rest, rows, factors, 0, 1);
     for (int64_t j = 0; j < c_columns; ++j) {
       const T factor = -tau[k] * factors[j];
       kernels.add_rows(1, rows - k, &factor, 0, v, 0, rest + j * rows);
