@@ -122,3 +122,84 @@ def test_rows_that_no_line_ends_stay_in_the_cache() -> None:
     g = Graph(Tensor((64, 67, 5), DTYPES["f32"]))
     block = g.done(g("transpose", g.args[0], permutation=(1, 0, 2)))
     assert "!nontemporal" not in emit_kernel(block, "k", SMALL_CACHE).text
+
+
+def shifted(dtype: str, shape: tuple[int, ...]) -> Block:
+    """Of each row the differences of neighbours: one element less."""
+    g = Graph(Tensor(shape, DTYPES[dtype]))
+    lows, highs = [0] * len(shape), list(shape)
+    ends = [
+        g(
+            "slice",
+            g.args[0],
+            start_indices=(*lows[:-1], k),
+            limit_indices=(*highs[:-1], shape[-1] - 1 + k),
+            strides=(1,) * len(shape),
+        )
+        for k in (0, 1)
+    ]
+    return g.done(g("subtract", *ends))
+
+
+@pytest.mark.skipif(not host().triple.startswith("x86_64"), reason="stores past the cache are for x86")
+@pytest.mark.parametrize("vector", [32, 64])
+@pytest.mark.parametrize(
+    ("dtype", "shape"),
+    [
+        ("f32", (256, 482)),
+        ("f32", (2, 150, 500)),
+        ("f64", (300, 250)),
+        ("i32", (270, 531)),
+        ("bf16", (256, 262)),
+        ("i8", (256, 531)),
+    ],
+)
+def test_whole_lines_of_rows_that_begin_anywhere(dtype: str, shape: tuple[int, ...], vector: int) -> None:
+    if vector > host().vector_bytes:
+        pytest.skip("this processor's registers are shorter")
+    block, machine = shifted(dtype, shape), replace(SMALL_CACHE, vector_bytes=vector)
+    kernel = emit_kernel(block, "k", machine)
+    done = vector == 64 or DTYPES[dtype].itemsize >= 4  # else there are no masks
+    assert ("!nontemporal" in kernel.text) == done
+    if done:
+        stores = re.findall(r"align (\d+), !nontemporal", kernel.text)
+        assert set(stores) == {"64"}
+    linked = Linked([kernel], machine)
+    x = sample(shape, dtype)
+    (want,) = evaluate(block, [x])
+    for offset in (0, DTYPES[dtype].itemsize):
+        for pieces in (1, 3):
+            beyond = np.full(want.size + 64, want.flat[0])
+            out = aligned(beyond, offset)
+            linked.run(kernel, [aligned(x), out[: want.size].reshape(want.shape)], pieces)
+            np.testing.assert_array_equal(out[: want.size].reshape(want.shape), want)
+            np.testing.assert_array_equal(out[want.size :], beyond[want.size :])
+
+
+@pytest.mark.parametrize("shape", [(300, 100), (200, 1000)])
+def test_short_rows_and_few_rows_stay_in_the_cache(shape: tuple[int, ...]) -> None:
+    """Much of the first is at the rows' ends; the second are cut into pieces."""
+    block = shifted("f32", shape)
+    assert "!nontemporal" not in emit_kernel(block, "k", SMALL_CACHE).text
+
+
+def test_an_end_of_an_array_fills_no_line() -> None:
+    for size in (5003, 4097):
+        block = negated("f32", (size,))
+        kernel = emit_kernel(block, "k", SMALL_CACHE)
+        assert "!nontemporal" in kernel.text
+        x = sample((size,), "f32")
+        out = aligned(np.full(size + 64, 9, np.float32))
+        Linked([kernel], SMALL_CACHE).run(kernel, [aligned(x), out[:size]], 3)
+        np.testing.assert_array_equal(out[:size], -x)
+        assert (out[size:] == 9).all()
+
+
+def test_parts_of_registers_are_no_streams() -> None:
+    """Rows of 400 bytes: LLVM would take registers of 64 bytes apart for stores of 16."""
+    for vector, past in ((32, True), (64, False)):
+        machine = replace(HALF_LINES, vector_bytes=vector)
+        g = Graph(Tensor((300, 208), DTYPES["bf16"]))
+        cut = g("slice", g.args[0], start_indices=(0, 0), limit_indices=(300, 200), strides=(1, 1))
+        block = g.done(g("negate", cut))
+        assert ("!nontemporal" in emit_kernel(block, "k", machine).text) == past

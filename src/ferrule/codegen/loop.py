@@ -108,7 +108,9 @@ def emit(family: Family, block: Block, outputs: Sequence[V], begin: V, end: V, n
     if squares and not family.columns:
         return _in_squares(family, block, sizes, squares, outputs, begin, end, element, nanoseconds)
     wide = registers(block.ops, width, sizes[-1], prod(sizes))
-    past = streams.alignment(family, block, width if sizes[-1] % (wide * width) else wide * width, sizes[-1])
+    alone = len(sizes) == 1
+    whole = width if not alone and sizes[-1] % (wide * width) else wide * width
+    past = streams.alignment(family, block, whole, sizes[-1], alone=alone)
     if parts and (width == 1 or _better_whole(block, family.machine, parts, width, sizes[-1], past > 0)):
         parts = None
     cuts = borders.pieces(block, sizes[-1], width) if wide == 1 and not parts and not family.columns else ()
@@ -117,7 +119,13 @@ def emit(family: Family, block: Block, outputs: Sequence[V], begin: V, end: V, n
     light = cost <= fetch_ahead.BUSY
     plain = not family.columns and len(cuts) < 2 and not parts and not any(op.regions for op in block.ops)
     some = rows_at_once(sizes, width, cost) if plain else 1
-    write_rows = partial(nest, family, sizes, width, begin, end, element, nanoseconds, wide, cuts, sides, some, parts)
+    lines = 0
+    if plain and not past and prod(sizes[:-1]) >= ROWS:
+        lines = streams.in_lines(family, block, sizes[-1])
+        past = streams.LINE if lines else 0
+    write_rows = partial(
+        nest, family, sizes, width, begin, end, element, nanoseconds, wide, cuts, sides, some, parts, lines
+    )
     if light and not fetch:
         fetch = fetch_ahead.runs(block, along, sizes)
     asks = not fetch and light and sides == 1 and fetch_ahead.in_order(block)
@@ -218,11 +226,13 @@ def nest(
     sides: int = 1,
     some: int = 1,
     parts: borders.Parts | None = None,
+    lines: int = 0,
 ) -> int:
     """Loops over an index space, `width` lanes along the innermost dimension, `wide` registers; gives the grid.
 
     `some`: so many rows of the dimension before the innermost are written out, see `rows_at_once`. `parts`: each row is
-    gone over in these, in place of `cuts` (codegen/borders.py).
+    gone over in these, in place of `cuts` (codegen/borders.py). `lines`: stores past the cache are of
+    whole lines of so many elements, wherever rows begin.
     """
     if family.machine.grouped:
         return items.each(family, sizes, width, body)
@@ -260,7 +270,12 @@ def nest(
                 return _next(family, counters, sizes)
             for k in range(some):
                 at = (*outer[:-1], em.ix.add(em.ix.mul(outer[-1], some), k)) if some > 1 else outer
-                span(family, width, first, last, inner, partial(_place, body, at), wide, cuts)
+                write = partial(_place, body, at)
+                if lines and family.stream:
+                    before = em.ix.flatten((*at, ZERO), (*sizes, inner))
+                    streams.span_in_lines(family, lines, max(1, wide * width // lines), before, inner, write)
+                else:
+                    span(family, width, first, last, inner, write, wide, cuts)
         return _next(family, counters, sizes)
 
     if rows * pieces == 1:  # a launch does the one iteration; code without loops compiles several times faster
