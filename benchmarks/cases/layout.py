@@ -210,5 +210,12 @@ def cases() -> list[Case]:
             torch=lambda x: torch.rot90(torch.roll(x, 7, 1), 1, (1, 2)),
             bytes=8 * 8 * 256 * 256 * 3,
         ),
+        Case(
+            "differences of neighbours, 4096²",
+            lambda x: jnp.diff(x),
+            lambda: (normal(4096, 4096),),
+            torch=lambda x: x.diff(),
+            bytes=8 * N,
+        ),
         Case("reverse, 16 M", lambda x: x[::-1], lambda: (normal(N),), torch=lambda x: x.flip(0), bytes=8 * N),
     ]

@@ -92,6 +92,16 @@ def cases() -> list[Case]:
                 bytes=4 * (m * k + k * n + m * n),
             )
         )
+    found.append(
+        Case(
+            "8 × 1024 × 1024 f32, x @ wᵀ",
+            lambda x, w: x @ w.T,
+            lambda: (normal(8, 1024), normal(1024, 1024, seed=1)),
+            torch=lambda x, w: x @ w.T,
+            flops=2 * 8 * 1024**2,
+            bytes=4 * (16 * 1024 + 1024**2),
+        )
+    )
     width = 4096
     found.append(
         Case(

@@ -85,6 +85,22 @@ def cases() -> list[Case]:
             read_only=True,
         ),
         Case(
+            "variance of all, 1009 × 1013",
+            jnp.var,
+            lambda: (normal(1009, 1013),),
+            torch=lambda x: x.var(correction=0),
+            bytes=4 * 1009 * 1013,
+            read_only=True,
+        ),
+        Case(
+            "distance from the mean of 100 K points in space",
+            lambda x: ((x - x.mean(0)) ** 2).mean(),
+            lambda: (normal(100_003, 3),),
+            torch=lambda x: ((x - x.mean(0)) ** 2).mean(),
+            bytes=4 * 3 * 100_003,
+            read_only=True,
+        ),
+        Case(
             "mean and mean square of each channel, 8 × 56² × 256",
             lambda x: (x.mean((0, 1, 2)), (x * x).mean((0, 1, 2))),
             lambda: (normal(8, 56, 56, 256),),
