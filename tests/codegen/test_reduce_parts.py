@@ -12,6 +12,7 @@ from fused import Graph, case, evaluate, monoid, sample
 
 from ferrule.codegen.kernel import emit_kernel
 from ferrule.ir import Block, Tensor
+from ferrule.ir.types import DTYPES
 from ferrule.passes.expand import expand
 from ferrule.passes.fuse import fuse
 from ferrule.passes.reduce_parts import LEAST_STAGES, SPLIT_FROM, STAGE, VECTORS, parts_of
@@ -182,3 +183,13 @@ def test_not_by_columns() -> None:
         "", [(shape, "bf16"), ((3,), "bf16")], lambda g, x, c: reduce(g, g("add", x, spread(g, c, x, 1)), dims=(0, 1))
     )
     assert stages(expand(one.block, HOST)) == [()]
+
+
+@pytest.mark.parametrize("shape", [(PRIME,), (5000, 20)])
+def test_narrow_sums_are_rounded_once(shape: tuple[int, ...]) -> None:
+    """Not the sums of parts: of ones, those would be."""
+    dtype = DTYPES["bf16"].numpy
+    one = case("", [(shape, "bf16")], reduce, args=[np.ones(shape, dtype)])
+    block = expand(one.block, HOST)
+    assert len(stages(block)) > 1
+    np.testing.assert_array_equal(evaluate(block, one.args)[0], np.full(shape[1:], shape[0], np.float32).astype(dtype))

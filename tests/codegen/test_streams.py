@@ -203,3 +203,19 @@ def test_parts_of_registers_are_no_streams() -> None:
         cut = g("slice", g.args[0], start_indices=(0, 0), limit_indices=(300, 200), strides=(1, 1))
         block = g.done(g("negate", cut))
         assert ("!nontemporal" in emit_kernel(block, "k", machine).text) == past
+
+
+@pytest.mark.parametrize("columns", [2, 3, 4])
+def test_an_end_of_short_rows_fills_no_line(columns: int) -> None:
+    """Elements of two arrays alternate in vectors that go past the cache, also where the last ones are shorter."""
+    g = Graph(Tensor((1003,), DTYPES["f32"]), Tensor((columns,), DTYPES["f32"]))
+    both = Tensor((1003, columns), DTYPES["f32"])
+    rows, row = (g("broadcast_in_dim", a, result=both, broadcast_dimensions=(d,)) for d, a in enumerate(g.args))
+    block = g.done(g("add", rows, row))
+    kernel = emit_kernel(block, "k", SMALL_CACHE)
+    assert "!nontemporal" in kernel.text
+    x, y = sample((1003,), "f32"), sample((columns,), "f32")
+    out = aligned(np.full(1003 * columns + 64, 9, np.float32))
+    Linked([kernel], SMALL_CACHE).run(kernel, [aligned(x), aligned(y), out[: 1003 * columns].reshape(1003, columns)], 3)
+    np.testing.assert_array_equal(out[: 1003 * columns].reshape(1003, columns), x[:, None] + y)
+    assert (out[1003 * columns :] == 9).all()

@@ -91,8 +91,9 @@ def emit(
     compute: Compute,
 ) -> int:
     """Writes the loops; gives the grid."""
+    alone = prod(sizes[:-2]) == 1
     pointers = [family.pointers[a] for a in block.args]
-    past = streams.alignment(family, block, width, sizes[-2] * sizes[-1], whole_lines=True)
+    past = streams.alignment(family, block, width, sizes[-2] * sizes[-1], whole_lines=True, alone=alone)
     write = partial(_loops, family, block, sizes, width, outputs, begin, end, compute)
     return streams.either(family, pointers, outputs, past, write)
 

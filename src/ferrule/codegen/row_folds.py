@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 # Arrays of less than so many times a processor's second-level cache may lie there, where the order matters little.
 LARGE = 2
 # The rows that are added up in turn, one result after the other: more lose digits. Longer sums are of sums of EACH rows
-# or so (passes/expand.py), fewer than FEWEST of which leave too much for the second stage.
+# or so (passes/reduce_parts.py), fewer than FEWEST of which leave too much for the second stage.
 MOST, EACH, FEWEST = 256, 128, 32
 # Shorter rows fit into registers as a whole.
 REGISTERS = 16

@@ -214,10 +214,11 @@ def emit(
     single: Callable[[Index], None],
 ) -> int:
     """Writes the loops over rows; `single` computes one row, where they do not fill a vector. Gives the grid."""
+    alone = prod(sizes[:-2]) == 1
     pointers = [family.pointers[a] for a in block.args]
     past = 0
     if columns.count < PICKED:
-        past = streams.alignment(family, block, columns.width, sizes[-2] * sizes[-1], whole_lines=True)
+        past = streams.alignment(family, block, columns.width, sizes[-2] * sizes[-1], whole_lines=True, alone=alone)
     write = partial(_loops, family, block, columns, sizes, outputs, begin, end, single)
     return streams.either(family, pointers, outputs, past, write)
 

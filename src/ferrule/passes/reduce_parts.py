@@ -13,7 +13,10 @@ import numpy as np
 from ferrule.codegen import row_folds
 from ferrule.codegen.runs import joined
 from ferrule.ir import Block, Op, Tensor, Value, rewrite, tensor
+from ferrule.ir.types import f32
 from ferrule.ops import OPS
+from ferrule.ops.bodies import monoid
+from ferrule.passes.device_scan import body_of
 from ferrule.passes.joined_rows import IN_MEMORY
 from ferrule.passes.simplify import splat
 from ferrule.passes.slices import cut
@@ -94,7 +97,7 @@ def _by_columns(out: Block, op: Op, operands: list[Value], machine: Machine | No
     inner = next((d for d in dims[1:] if prod(shape[d:]) <= NARROW), 0)
     rows, columns = prod(shape[dims[0] : inner]), prod(shape[inner:])
     even = columns & (columns - 1) == 0  # vectors hold whole rows
-    if not inner or columns == 1 or rows < ROWS or even and prod(shape[: dims[0]]) > FEW:
+    if not inner or columns < 2 or rows < ROWS or even and prod(shape[: dims[0]]) > FEW:
         return None
     exact = op.result.dtype.kind == "bool" or row_folds.carries(op)
     if not exact or not starts_with_identity(op.regions[0], init) or joined([source], shape)[-1] > NARROW:
@@ -118,6 +121,9 @@ def _split_reduction(out: Block, op: Op, operands: list[Value], machine: Machine
     wanted = _stages(op, results, reduced, machine)
     if not wanted or count != 1 or not starts_with_identity(op.regions[0], inits[0]):
         return None
+    name, dtype = monoid(op.regions[0]), op.results[0].dtype
+    if name in ("add", "multiply") and dtype.is_float and dtype.bits < 32:
+        return _rounded_once(out, op, operands, machine, name)
     shape, size, dims = inputs[0].shape, tensor(inputs[0]).size, tuple(op.attrs["dimensions"])
     # The parts of the outermost reduced dimension are contiguous pieces of memory.
     parts = [(dim, count) for dim in sorted(dims) if (count := _divisor(shape[dim], 4, 2 * wanted))]
@@ -134,6 +140,19 @@ def _split_reduction(out: Block, op: Op, operands: list[Value], machine: Machine
         return None
     dim, count = parts[0]
     return _in_stages(out, op, operands, dims, dim, shape[dim] // count)
+
+
+def _rounded_once(
+    out: Block, op: Op, operands: list[Value], machine: Machine | None, name: str
+) -> Sequence[Value] | None:
+    """The reduction of narrow floats with the parts' results in f32."""
+    source, init = operands
+    wide = out.add("convert", [source], [Tensor(source.shape, f32)], {}, (), op.loc).result
+    start = {"value": np.asarray(splat(init), np.float32)}
+    first = out.add("constant", [], [Tensor((), f32)], start, (), op.loc).result
+    inner = Op("reduce", [wide, first], [Tensor(op.result.shape, f32)], op.attrs, [body_of(name, f32)], op.loc)
+    found = _split_reduction(out, inner, [wide, first], machine)
+    return found and [out.add("convert", [found[0]], [op.result.type], {}, (), op.loc).result]
 
 
 def _divisor(n: int, least: int, most: int) -> int:
