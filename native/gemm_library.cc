@@ -13,6 +13,7 @@
 #include "packed.h"
 #include "program.h"
 #include "thread_pool.h"
+#include "tile_registers.h"
 
 namespace ferrule {
 namespace {
@@ -161,12 +162,17 @@ std::unique_ptr<Prepared> LibraryGemm(const GemmShape& s, const OperandSource& r
   // has taken what it does faster on tile registers); elsewhere oneDNN has no kernels for these, and OneDnnGemmCall
   // gives none.
   constexpr double kWorthACall = 32 * 32 * 32, kLarge = 512.0 * 512 * 512, kHuge = 3072.0 * 3072 * 3072;
-  constexpr int64_t kLeast = 64, kManyThreads = 9;
+  constexpr int64_t kLeast = 64, kManyThreads = 9, kSomeRows = 32;
   bool narrow = s.a_type == Element::kBF16 || s.d_type == Element::kS32;
   double work = static_cast<double>(s.batch) * s.m * s.n * s.k;
   if (s.a_type == Element::kF32 && s.batch == 1 && !s.add && IsIntelWithAvx512() &&
       work >= (ThreadPool::Global().threads() < kManyThreads ? kLarge : kHuge) && std::min({s.m, s.n, s.k}) >= kLeast) {
     return OneDnnGemmCall(s, right);
+  }
+  // But Intel's without tile registers multiply pairs of bf16 no faster than floats, which the own loops make of them;
+  // few rows are read as oneDNN keeps them.
+  if (s.a_type == Element::kBF16 && std::min(s.m, s.n) > kSomeRows && IsIntelWithAvx512() && !MayUseTiles()) {
+    return nullptr;
   }
   return narrow && work >= kWorthACall && !ReadsBf16Once(s) ? OneDnnGemmCall(s, right) : nullptr;
 }
