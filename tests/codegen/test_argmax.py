@@ -87,6 +87,15 @@ def test_other_values(dtype: str) -> None:
         np.testing.assert_array_equal(got, want)
 
 
+def test_a_column_of_one_element_is_a_line() -> None:
+    x = values((300, 1), 8)
+    one = case("", [(x.shape, "f32")], lambda g, v: reduce(g, v, "most", "i32", 0), args=[x])
+    wanted, block = evaluate(one.block, [x]), expand(one.block, host())
+    assert [op.operands[0].shape for op in block.ops if op.name == "reduce"] == [(300,)]
+    for got, want in zip(evaluate(block, [x]), wanted, strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
 @pytest.mark.parametrize("what", ["nothing", "ends", "all NaN", "infinite"])
 def test_parts(what: str) -> None:
     x = {

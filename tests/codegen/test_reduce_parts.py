@@ -187,9 +187,27 @@ def test_not_by_columns() -> None:
 
 @pytest.mark.parametrize("shape", [(PRIME,), (5000, 20)])
 def test_narrow_sums_are_rounded_once(shape: tuple[int, ...]) -> None:
-    """Not the sums of parts: of ones, those would be."""
+    """Not the sums of parts, which take each other away here."""
     dtype = DTYPES["bf16"].numpy
-    one = case("", [(shape, "bf16")], reduce, args=[np.ones(shape, dtype)])
+    x = np.where(np.arange(shape[0]) < shape[0] // 2, 1 + 2**-7, -1).astype(np.float64)
+    x = np.broadcast_to(x.reshape(-1, *[1] * (len(shape) - 1)), shape)
+    one = case("", [(shape, "bf16")], reduce, args=[x.astype(dtype)])
     block = expand(one.block, HOST)
     assert len(stages(block)) > 1
-    np.testing.assert_array_equal(evaluate(block, one.args)[0], np.full(shape[1:], shape[0], np.float32).astype(dtype))
+    np.testing.assert_array_equal(evaluate(block, one.args)[0], x.sum(0).astype(np.float32).astype(dtype))
+
+
+@pytest.mark.parametrize(
+    ("shape", "dims", "line"),
+    [
+        ((1000, 1), (0,), (1000,)),
+        ((7, 300, 1, 1), (1,), (7, 300)),
+        ((1000, 2), (0,), (1000, 2)),
+        ((1, 1), (0,), (1, 1)),
+    ],
+)
+def test_columns_of_one_element_are_lines(shape: tuple[int, ...], dims: tuple[int, ...], line: tuple[int, ...]) -> None:
+    one = case("", [(shape, "f32")], lambda g, x: reduce(g, x, "maximum", -np.inf, dims))
+    block = expand(one.block, HOST)
+    assert [op.operands[0].shape for op in block.ops if op.name == "reduce"] == [line]
+    np.testing.assert_array_equal(evaluate(block, one.args)[0], one.args[0].max(dims))
