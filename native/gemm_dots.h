@@ -103,6 +103,9 @@ void DotTile(int64_t k, const T* x, int64_t x_vector, const T* b, int64_t b_col,
   }
 }
 
+// So many columns for four vectors: their sums have to stay in registers.
+constexpr int kDotColumns = kBytes == 64 ? 4 : 2;
+
 template <class T, int M, int N, int kChains>
 void Dots(int64_t k, int64_t n, const T* x, int64_t x_vector, const T* b, int64_t b_col, T* y, int64_t y_vector,
           int64_t y_stride) {

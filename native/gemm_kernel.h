@@ -567,7 +567,7 @@ constexpr MicroKernels<T> Real() {
           &PutTile<T>,
           &RowTimesMatrix<T>,
           &AddRows<T>,
-          {&Dots<T, 1, 4, 2>, &Dots<T, 2, 4, 1>, &Dots < T, 4, kBytes == 64 ? 4 : 2, 1 > },
+          {&Dots<T, 1, 4, 2>, &Dots<T, 2, 4, 1>, &Dots<T, 4, kDotColumns, 1>},
           &Find<T>,
           &Combine<T>,
           &Finite<T>,

@@ -11,7 +11,7 @@ import pytest
 from fused import Graph, case, evaluate, monoid, sample
 
 from ferrule.codegen.kernel import emit_kernel
-from ferrule.ir import Block, Tensor
+from ferrule.ir import Block, Tensor, tensor
 from ferrule.ir.types import DTYPES
 from ferrule.passes.expand import expand
 from ferrule.passes.fuse import fuse
@@ -35,7 +35,7 @@ def test_number_of_parts(size: int) -> None:
     count, part = parts_of(size)
     rest = size - count * part
     assert LEAST_STAGES <= count <= 2 * STAGE and part >= 1
-    assert 0 <= rest < (1 if size == 1000 else 2 * STAGE if size < SPLIT_FROM else size / 20)
+    assert 0 <= rest < (1 if size == 1000 else 2 * STAGE if size < SPLIT_FROM else size / 100)
     if rest and size >= SPLIT_FROM:
         assert part % VECTORS == 0
 
@@ -125,7 +125,7 @@ def test_dear_rests_are_computed_apart() -> None:
 
     one = case("", [((PRIME,), "f32")] * 2, build)
     block = expand(one.block, HOST)
-    assert all(op.result.type.size < PRIME for op in fuse(block, HOST).ops if op.name == "fusion")  # type: ignore[union-attr]
+    assert all(tensor(op.result).size < PRIME for op in fuse(block, HOST).ops if op.name == "fusion")
     x, y = (a.astype(np.float64) for a in one.args)
     np.testing.assert_allclose(evaluate(block, one.args)[0], np.tanh(np.exp(x) * (x + y)).sum(), rtol=1e-4, atol=1e-2)
 

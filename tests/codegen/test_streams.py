@@ -17,6 +17,7 @@ from ferrule.targets.cpu import host
 SMALL_CACHE = replace(host(), cache_bytes=4096)
 # For what is not run: a square's rows are half a line.
 HALF_LINES = replace(SMALL_CACHE, triple="x86_64-unknown-linux-gnu", vector_bytes=32)
+on_x86 = pytest.mark.skipif(not host().triple.startswith("x86_64"), reason="stores past the cache are for x86")
 
 
 def aligned(array: np.ndarray, offset: int = 0) -> np.ndarray:
@@ -65,7 +66,7 @@ CASES = [
 ]
 
 
-@pytest.mark.skipif(not host().triple.startswith("x86_64"), reason="stores past the cache are for x86")
+@on_x86
 @pytest.mark.parametrize(("build", "dtype", "shape"), CASES, ids=lambda v: getattr(v, "__name__", str(v)))
 def test_past_the_cache(build, dtype: str, shape: tuple[int, ...]) -> None:
     block = build(dtype, shape)
@@ -141,7 +142,7 @@ def shifted(dtype: str, shape: tuple[int, ...]) -> Block:
     return g.done(g("subtract", *ends))
 
 
-@pytest.mark.skipif(not host().triple.startswith("x86_64"), reason="stores past the cache are for x86")
+@on_x86
 @pytest.mark.parametrize("vector", [32, 64])
 @pytest.mark.parametrize(
     ("dtype", "shape"),
@@ -156,7 +157,7 @@ def shifted(dtype: str, shape: tuple[int, ...]) -> Block:
 )
 def test_whole_lines_of_rows_that_begin_anywhere(dtype: str, shape: tuple[int, ...], vector: int) -> None:
     if vector > host().vector_bytes:
-        pytest.skip("this processor's registers are shorter")
+        pytest.skip(f"this processor has no registers of {vector} bytes, so that the kernel cannot run")
     block, machine = shifted(dtype, shape), replace(SMALL_CACHE, vector_bytes=vector)
     kernel = emit_kernel(block, "k", machine)
     done = vector == 64 or DTYPES[dtype].itemsize >= 4  # else there are no masks
@@ -183,6 +184,7 @@ def test_short_rows_and_few_rows_stay_in_the_cache(shape: tuple[int, ...]) -> No
     assert "!nontemporal" not in emit_kernel(block, "k", SMALL_CACHE).text
 
 
+@on_x86
 def test_an_end_of_an_array_fills_no_line() -> None:
     for size in (5003, 4097):
         block = negated("f32", (size,))
@@ -205,6 +207,7 @@ def test_parts_of_registers_are_no_streams() -> None:
         assert ("!nontemporal" in emit_kernel(block, "k", machine).text) == past
 
 
+@on_x86
 @pytest.mark.parametrize("columns", [2, 3, 4])
 def test_an_end_of_short_rows_fills_no_line(columns: int) -> None:
     """Elements of two arrays alternate in vectors that go past the cache, also where the last ones are shorter."""

@@ -119,7 +119,7 @@ def emit(family: Family, block: Block, outputs: Sequence[V], begin: V, end: V, n
     light = cost <= fetch_ahead.BUSY
     plain = not family.columns and len(cuts) < 2 and not parts and not any(op.regions for op in block.ops)
     some = rows_at_once(sizes, width, cost) if plain else 1
-    lines = 0
+    lines = 0  # nor in rows that are cut into pieces: with plain stores the grid has to be the same
     if plain and not past and prod(sizes[:-1]) >= ROWS:
         lines = streams.in_lines(family, block, sizes[-1])
         past = streams.LINE if lines else 0

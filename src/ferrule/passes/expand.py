@@ -3,8 +3,8 @@
 * A concatenation or padding of large tensors that has to be in memory becomes a chain of in-place updates: each part is
   written by a plain loop, instead of one kernel that asks for every element which part it lies in. Parts of rows stay
   joined (passes/joined_rows.py).
-* A reduction to few results, or of many long rows, is split in two stages, so that the first has enough to spread over
-  the cores.
+* A reduction to few results, of many long rows, or of rows of few elements is made in several, so that the first has
+  enough to spread over the cores and goes along memory (passes/reduce_parts.py).
 * An argmax counts in 32 bits, and in parts where there are few results (passes/argmax.py).
 * A scatter of many elements into few goes into tables first (passes/tables.py).
 * `rng` becomes random bits and what makes numbers of them (passes/draw.py).

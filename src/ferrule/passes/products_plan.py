@@ -9,7 +9,8 @@ from math import prod
 
 from ferrule.ir import Block, DotDims, Op, Tensor, Value, tensor
 from ferrule.passes.simplify import splat
-from ferrule.passes.steps import MOVES, RESULT, Lifter, Place, Steps, cheap, elementwise, in_place, reads
+from ferrule.passes.slices import elementwise
+from ferrule.passes.steps import MOVES, RESULT, Lifter, Place, Steps, cheap, in_place, reads
 
 # The most bytes that a loop may keep of all its iterations for this, and multiplications of an iteration's product
 # below which it is better part of a kernel. Terms from which the product of an iteration is as fast by itself.

@@ -5,21 +5,21 @@ What does not divide into parts evenly has a rest, which is reduced by itself.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import log, prod
 
 import numpy as np
 
 from ferrule.codegen import row_folds
 from ferrule.codegen.runs import joined
-from ferrule.ir import Block, Op, Tensor, Value, rewrite, tensor
+from ferrule.ir import Block, Op, Tensor, Type, Value, rewrite, tensor
 from ferrule.ir.types import f32
 from ferrule.ops import OPS
 from ferrule.ops.bodies import monoid
 from ferrule.passes.device_scan import body_of
 from ferrule.passes.joined_rows import IN_MEMORY
 from ferrule.passes.simplify import splat
-from ferrule.passes.slices import cut
+from ferrule.passes.slices import cut, elementwise
 from ferrule.targets.machine import Machine
 
 # Ops whose results lie in memory where several elements of them are read.
@@ -75,11 +75,9 @@ def _of_lines(out: Block, op: Op, operands: list[Value], machine: Machine | None
     line = out.add("reshape", [source], Tensor(shape[: last + 1], source.dtype), {}, (), op.loc).result
     kind = Tensor(op.result.shape[: len(op.result.shape) - len(shape) + last + 1], op.result.dtype)
     inner = Op("reduce", [line, init], [kind], op.attrs, op.regions, op.loc)
-    found = reduce_in_parts(out, inner, [line, init], machine)
-    if found is None:
-        body = rewrite(op.regions[0], lambda *_: None, {})
-        found = out.add("reduce", [line, init], [kind], op.attrs, [body], op.loc).results
-    return [out.add("reshape", [found[0]], [op.result.type], {}, (), op.loc).result]
+    dims = op.attrs["dimensions"]
+    (total,) = reduce_in_parts(out, inner, [line, init], machine) or [_reduce(out, op, line, init, kind, dims)]
+    return [out.add("reshape", [total], [op.result.type], {}, (), op.loc).result]
 
 
 def _by_columns(out: Block, op: Op, operands: list[Value], machine: Machine | None) -> Sequence[Value] | None:
@@ -102,35 +100,37 @@ def _by_columns(out: Block, op: Op, operands: list[Value], machine: Machine | No
     exact = op.result.dtype.kind == "bool" or row_folds.carries(op)
     if not exact or not starts_with_identity(op.regions[0], init) or joined([source], shape)[-1] > NARROW:
         return None
-    bodies = [rewrite(op.regions[0], lambda *_: None, {}) for _ in range(2)]
-    kind = Tensor((*shape[: dims[0]], *shape[inner:]), op.result.dtype)
-    each = Op("reduce", operands, [kind], op.attrs | {"dimensions": tuple(range(dims[0], inner))}, bodies[:1], op.loc)
-    (totals,) = _split_reduction(out, each, operands, machine) or [
-        out.add("reduce", operands, [kind], each.attrs, bodies[:1], op.loc).result
-    ]
-    last = op.attrs | {"dimensions": tuple(range(dims[0], len(kind.shape)))}
-    return out.add("reduce", [totals, init], [op.result.type], last, bodies[1:], op.loc).results
+    kind, first = Tensor((*shape[: dims[0]], *shape[inner:]), op.result.dtype), tuple(range(dims[0], inner))
+    each = Op("reduce", operands, [kind], op.attrs | {"dimensions": first}, op.regions, op.loc)
+    (totals,) = _split_reduction(out, each, operands, machine) or [_reduce(out, op, source, init, kind, first)]
+    return [_reduce(out, op, totals, init, op.result.type, range(dims[0], len(kind.shape)))]
+
+
+def _reduce(out: Block, op: Op, source: Value, init: Value, kind: Type, dims: Iterable[int]) -> Value:
+    """A reduction over other dimensions by the same operation."""
+    attrs, body = op.attrs | {"dimensions": tuple(dims)}, rewrite(op.regions[0], lambda *_: None, {})
+    return out.add("reduce", [source, init], [kind], attrs, [body], op.loc).result
 
 
 def _split_reduction(out: Block, op: Op, operands: list[Value], machine: Machine | None) -> Sequence[Value] | None:
     """reduce over n elements = reduce over STAGE rows of (reduce over n / STAGE elements)."""
-    count = len(operands) // 2
-    inputs, inits = operands[:count], operands[count:]
-    results = op.results[0].type.size  # type: ignore[union-attr]
-    reduced = inputs[0].type.size // max(1, results)  # type: ignore[union-attr]
-    wanted = _stages(op, results, reduced, machine)
-    if not wanted or count != 1 or not starts_with_identity(op.regions[0], inits[0]):
+    if len(operands) != 2:
         return None
-    name, dtype = monoid(op.regions[0]), op.results[0].dtype
+    source, init = operands
+    results = tensor(op.result).size
+    wanted = _stages(op, results, tensor(source).size // max(1, results), machine)
+    if not wanted or not starts_with_identity(op.regions[0], init):
+        return None
+    name, dtype = monoid(op.regions[0]), op.result.dtype
     if name in ("add", "multiply") and dtype.is_float and dtype.bits < 32:
         return _rounded_once(out, op, operands, machine, name)
-    shape, size, dims = inputs[0].shape, tensor(inputs[0]).size, tuple(op.attrs["dimensions"])
+    shape, size, dims = source.shape, tensor(source).size, tuple(op.attrs["dimensions"])
     # The parts of the outermost reduced dimension are contiguous pieces of memory.
     parts = [(dim, count) for dim in sorted(dims) if (count := _divisor(shape[dim], 4, 2 * wanted))]
     if machine is not None and not machine.grouped:
-        if len(dims) == len(shape) and _one_run(inputs[0]):
-            flat = out.add("reshape", [inputs[0]], Tensor((size,), inputs[0].dtype), {}, (), op.loc).result
-            return _with_rest(out, op, [flat, *inits], (0,), 0, *parts_of(size))
+        if len(dims) == len(shape) and _one_run(source):
+            flat = out.add("reshape", [source], Tensor((size,), source.dtype), {}, (), op.loc).result
+            return _with_rest(out, op, [flat, init], (0,), 0, *parts_of(size))
         long = [dim for dim in sorted(dims) if shape[dim] >= STAGE]
         even = [dim for dim, count in parts if count >= LEAST_STAGES]
         if long or even:
@@ -180,8 +180,8 @@ def part_of(out: Block, op: Op, value: Value, dim: int, low: int, high: int) -> 
 def _computed_part(out: Block, op: Op, value: Value, dim: int, low: int, high: int) -> Value:
     """The same part, computed from parts of what the value is computed from element by element: it is not shared with
     the other parts, for which a dear one would be written to memory as a whole."""
-    flat = value.op is not None and value.op.name == "reshape"  # into one dimension
-    top = value.op.operands[0] if value.op is not None and flat else value
+    reshaped = value.op is not None and value.op.name == "reshape"
+    top = value.op.operands[0] if value.op is not None and reshaped else value
     shape, small = top.shape, tuple(high - low if d == dim else size for d, size in enumerate(value.shape))
     done, stack = dict[Value, Value](), [top]
     while stack:
@@ -192,14 +192,14 @@ def _computed_part(out: Block, op: Op, value: Value, dim: int, low: int, high: i
         elif (element := splat(v)) is not None:
             whole = {"value": np.broadcast_to(np.asarray(element, v.dtype.numpy), small)}
             done[v] = out.add("constant", [], kind, whole, (), op.loc).result
-        elif inner is not None and inner.name in OPS and OPS[inner.name].elementwise and len(inner.results) == 1:
+        elif inner is not None and elementwise(inner):
             missing = [o for o in inner.operands if o.shape == shape and o not in done]
             stack += missing
             if not missing:
                 parts = [done.get(o, o) for o in inner.operands]
                 done[v] = out.add(inner.name, parts, kind, inner.attrs, (), inner.loc).result
         else:
-            run = out.add("reshape", [v], Tensor(value.shape, v.dtype), {}, (), op.loc).result if flat else v
+            run = out.add("reshape", [v], Tensor(value.shape, v.dtype), {}, (), op.loc).result if reshaped else v
             done[v] = part_of(out, op, run, dim, low, high)
     return done[top]
 
@@ -276,8 +276,7 @@ def _with_rest(
     first = part_of(out, op, source, dim, 0, count * part)
     (total,) = _in_stages(out, op, [first, init], dims, dim, part, later)
     rest = _computed_part(out, op, source, dim, count * part, size)
-    body = rewrite(op.regions[0], lambda *_: None, {})
-    last = out.add("reduce", [rest, init], kind, op.attrs | {"dimensions": tuple(dims)}, [body], op.loc).result
+    last = _reduce(out, op, rest, init, kind, dims)
     joining = op.regions[0].results[0].op
     assert joining is not None  # see `starts_with_identity`
     return [out.add(joining.name, [total, last], kind, joining.attrs, (), op.loc).result]
@@ -293,22 +292,15 @@ def _in_stages(
     later: Sequence[int] = (),
 ) -> Sequence[Value]:
     """The reduction over `dims`: within parts of that size of `dim`, then over the parts and the dimensions `later`."""
-    count = len(operands) // 2
-    inputs, inits = operands[:count], operands[count:]
-    shape = inputs[0].shape
+    source, init = operands
+    shape = source.shape
     wide = (*shape[:dim], shape[dim] // part, part, *shape[dim + 1 :])
-    views = [out.add("reshape", [v], Tensor(wide, v.dtype), {}, (), op.loc).result for v in inputs]
+    view = out.add("reshape", [source], Tensor(wide, source.dtype), {}, (), op.loc).result
     shifted = [d + (d > dim) for d in dims if d != dim and d not in later]
-    first_dims = tuple(sorted([*shifted, dim + 1]))
+    first_dims = sorted([*shifted, dim + 1])
     left = [d for d in range(len(wide)) if d not in first_dims]
-    first_shape = tuple(wide[d] for d in left)
-    empty: dict[Value, Value] = {}
-    bodies = [rewrite(op.regions[0], lambda *_: None, empty) for _ in range(2)]
-    first_types = [Tensor(first_shape, r.dtype) for r in op.results]
-    first = out.add("reduce", [*views, *inits], first_types, op.attrs | {"dimensions": first_dims}, bodies[:1], op.loc)
-    attrs = op.attrs | {"dimensions": tuple(left.index(d) for d in (*later, dim))}
-    types = [r.type for r in op.results]
-    return out.add("reduce", [*first.results, *inits], types, attrs, bodies[1:], op.loc).results
+    first = _reduce(out, op, view, init, Tensor(tuple(wide[d] for d in left), op.result.dtype), first_dims)
+    return [_reduce(out, op, first, init, op.result.type, (left.index(d) for d in (*later, dim)))]
 
 
 def starts_with_identity(body: Block, init: Value) -> bool:

@@ -131,7 +131,7 @@ def _of_broadcast(out: Block, op: Op, broadcast: Op) -> Value:
 
 def _of_elementwise(out: Block, op: Op, inner: Op) -> Value | None:
     """The elementwise op of slices, where that leaves out parts of a joined array."""
-    if not _pointwise(inner) or not _needs_less(op, inner):
+    if not elementwise(inner) or not _needs_less(op, inner):
         return None
     starts, ends, steps = bounds(op)
     whole = inner.result.shape
@@ -139,7 +139,8 @@ def _of_elementwise(out: Block, op: Op, inner: Op) -> Value | None:
     return out.add(inner.name, parts, [op.result.type], inner.attrs, (), inner.loc).result
 
 
-def _pointwise(op: Op) -> bool:
+def elementwise(op: Op) -> bool:
+    """Is each element of its one result made of the same elements of its operands?"""
     return op.name in OPS and OPS[op.name].elementwise and not op.regions and len(op.results) == 1
 
 
@@ -150,7 +151,7 @@ def _needs_less(op: Op, inner: Op) -> bool:
     stack = [(inner, False)]  # (op, is it joined with others before the slice?)
     while stack and cost <= BEFORE:
         top, joined = stack.pop()
-        if _pointwise(top):
+        if elementwise(top):
             cost += max(1.0, OPS[top.name].flops)
         elif top.name == "concatenate":
             less = less or (not joined and _leaves_parts_out(top, op))

@@ -17,6 +17,7 @@ from ferrule.ir.types import DType
 from ferrule.ops import OPS
 from ferrule.passes.count import number, step_of, trips_of
 from ferrule.passes.simplify import has_effects
+from ferrule.passes.slices import elementwise
 
 # Loops of more iterations are not looked at: their indices are followed one by one.
 LONGEST = 1 << 16
@@ -41,10 +42,6 @@ class Place:
     dim: int
     first: int
     order: int
-
-
-def elementwise(op: Op) -> bool:
-    return op.name in OPS and OPS[op.name].elementwise and not op.regions and len(op.results) == 1
 
 
 def cheap(op: Op) -> bool:
