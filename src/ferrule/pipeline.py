@@ -37,6 +37,7 @@ from ferrule.passes.match import match
 from ferrule.passes.match_attention import match_attention
 from ferrule.passes.pair_products import pair_products
 from ferrule.passes.partition import partition
+from ferrule.passes.quotients import quotients
 from ferrule.passes.scatter_sums import scatter_sums
 from ferrule.passes.simplify import simplify
 from ferrule.passes.split import split
@@ -120,7 +121,7 @@ def compile_module(module: Module, settings: CompileOptions, trace: Trace, machi
     graph = trace.stage("count", lambda: count(graph))
     graph = trace.stage("control", lambda: flatten_control(graph, machine))
     graph = trace.stage("carries", lambda: drop_carries(graph))
-    graph = trace.stage("contract", lambda: contract(graph))
+    graph = trace.stage("contract", lambda: contract(quotients(graph, machine)))
     fused = trace.stage("fuse", lambda: late_carries(fuse(graph, machine, ours=True)))
     dismantle(graph)
     graph = fused

@@ -211,6 +211,14 @@ class Scalars:
             return self.num(a).fma(self.num(b), self.num(c)).v  # type: ignore[arg-type]
         return self.add(dtype, self.mul(dtype, a, b), c)
 
+    def quotient(self, a: V, b: V, inverse: V) -> V:
+        """a / b by the inverse of b and what is left of a, twice, rounded once: passes/quotients.py says when."""
+        x, by, factor = self.num(a), self.num(b), self.num(inverse)
+        result = x * factor
+        for _ in range(2):
+            result = (-result).intrinsic("fma", by, x).intrinsic("fma", factor, result)
+        return result.v
+
     def div(self, dtype: DType, a: Lane, b: Lane) -> Lane:
         if not isinstance(a, V):
             return complexes.div(self, a, b)  # type: ignore[arg-type]

@@ -331,6 +331,15 @@ define(
     flops=2,
     internal=True,
 )
+# x, a divisor, and one over it: passes/quotients.py.
+define(
+    "quotient",
+    infer=_same("f", 3),
+    evaluate=_map(n.exact(lambda x, by, inverse: np.divide(x, by))),
+    elementwise=True,
+    flops=4,
+    internal=True,
+)
 
 # ---- code --------------------------------------------------------------------------------------------------------
 
@@ -385,6 +394,11 @@ def _element_compare(s: Scalars, op: Op, a: Lane, b: Lane) -> V:
 @element("multiply_add")
 def _element_multiply_add(s: Scalars, op: Op, a: V, b: V, c: V) -> Lane:
     return s.fma(op.result.dtype, a, b, c)
+
+
+@element("quotient")
+def _element_quotient(s: Scalars, op: Op, x: V, by: V, inverse: V) -> Lane:
+    return s.quotient(x, by, inverse)
 
 
 @element("select")
