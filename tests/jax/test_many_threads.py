@@ -60,7 +60,7 @@ x[1000] = 1
 check("cumsum", x, rtol=1e-5)
 x[800_000] = -np.inf
 check("cumsum", x, rtol=1e-5)
-for shape, axis in (((2, 1 << 19), 1), ((1 << 19, 2), 0), ((2, 1 << 18, 1), 1)):
+for shape, axis in (((2, 1 << 19), 1), ((2, 300_007), 1), ((1 << 19, 2), 0), ((100_003, 3), 0), ((2, 1 << 18, 1), 1)):
     for reverse in (False, True):
         check("cumsum", r.integers(-9, 9, shape).astype(np.float32), axis, reverse)
         check("cummax", r.standard_normal(shape).astype(np.float32), axis, reverse)

@@ -355,8 +355,9 @@ class Emitter:
         body: Callable[[Index, list[Lanes]], Sequence[Lanes]],
         dtypes: Sequence[DType],
         first: int = 0,
+        span: tuple[V, V] | None = None,
     ) -> list[Lanes]:
-        """`for i in range(first, count)` with lane values carried along."""
+        """`for i in range(first, count)`, or over a span within, with lane values carried along."""
 
         def rebuild(flat: Sequence[V]) -> list[Lanes]:
             rest = list(flat)
@@ -367,4 +368,5 @@ class Emitter:
                 return [p for lanes in body(Index(i, 0, first, count), rebuild(carried)) for p in parts(lanes)]
 
         flat = [p for lanes in init for p in parts(lanes)]
-        return rebuild(self.b.loop(V("i64", str(first)), V("i64", str(count)), 1, flat, step))
+        begin, end = span or (V("i64", str(first)), V("i64", str(count)))
+        return rebuild(self.b.loop(begin, end, 1, flat, step))

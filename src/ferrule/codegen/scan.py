@@ -1,6 +1,6 @@
 """The scan schedule: a reduce_window whose windows grow by one element is a running total along one dimension.
 
-So is the op `running_total` of devices, whose lines each start with a value of their own.
+So is the op `running_total`, whose lines, or whose parts of lines, each start with a value of their own.
 
 A processor goes along a dimension whose elements are neighbours in memory by vectors: the totals within a vector in
 log2(lanes) steps, each of which combines what stands 1, 2, 4, … lanes before, and what came before the vector joins
@@ -81,28 +81,31 @@ def emit(family: Family, block: Block, outputs: Sequence[V], begin: V, end: V, n
     wide = carried[0]
     exact = wide != dtypes[0]
     inner, outer = prod(shape[axis + 1 :]), prod(shape[:axis])
+    part = root.attrs.get("part", length)
+    parts = -(-length // part)
 
     kind, lanes = monoid(body), 1
     neutral = neutral_of(kind, wide) if kind is not None and not wide.is_complex else None
     if neutral is not None and inner == 1 and count == 1 and not family.machine.grouped:
         lanes = family.machine.vector_bytes * 8 // max(8, bits_of(compute_type(wide)))
-        if length < 2 * lanes:
+        if length < 2 * lanes or parts > 1 and part % lanes:
             lanes = 1
+    whole = length - length % lanes if lanes > 1 else 0
 
     def apply(em: Emitter, totals: list[Lanes], news: list[Lanes]) -> list[Lanes]:
         if exact:
             return [(em.s.add if kind == "add" else em.s.mul)(wide, totals[0], news[0])]
         return combine(em, totals, news)
 
-    def vectors(em: Emitter, at: Sequence[Component], start: Lanes, end: int) -> Lanes:
-        """The total before element `end`, a multiple of `lanes`; writes the totals up to there."""
+    def vectors(em: Emitter, at: Sequence[Component], start: Lanes, span: tuple[V, V]) -> Lanes:
+        """The total before the end of a span of whole vectors; writes the totals up to there."""
         many = family.at(lanes)
         fill = many.s.const(wide, neutral)
         assert isinstance(fill, V)
 
         def vector(i: V, carried: list[V]) -> list[V]:
             with many.scope():
-                place = Index(i, 1, 0, end, lanes)
+                place = Index(i, 1, 0, whole, lanes)
                 totals, distance = element(many, at, place), 1
                 while distance < lanes:
                     earlier = [lane - distance if lane >= distance else lanes + lane for lane in range(lanes)]
@@ -113,7 +116,7 @@ def emit(family: Family, block: Block, outputs: Sequence[V], begin: V, end: V, n
                 last = shuffle(family.b, totals[0], totals[0], [lanes - 1] * lanes)
                 return apply(many, [before], [last])
 
-        found = family.b.loop(i64(0), i64(end), lanes, [many.spread(start)], vector, "vectors")
+        found = family.b.loop(*span, lanes, [many.spread(start)], vector, "vectors")
         return family.b.emit(split(found[0].type)[0], f"extractelement {found[0]}, i64 0")
 
     def read(em: Emitter, i: int, index: Sequence[Component]) -> Lanes:
@@ -125,7 +128,7 @@ def emit(family: Family, block: Block, outputs: Sequence[V], begin: V, end: V, n
         return em.s.convert(dtypes[0], wide, found) if exact else found
 
     def place_of(em: Emitter, at: Sequence[Component], i: Index) -> list[Component]:
-        return [at[0], em.ix.sub(em.ix.number(length - 1), i) if backward else i, at[1]]
+        return [at[0], em.ix.sub(em.ix.number(length - 1), i) if backward else i, at[2]]
 
     def element(em: Emitter, at: Sequence[Component], i: Index) -> list[Lanes]:
         index = em.ix.reshape(place_of(em, at, i), [outer, length, inner], shape)
@@ -137,7 +140,7 @@ def emit(family: Family, block: Block, outputs: Sequence[V], begin: V, end: V, n
             em.store(outputs[k], value.dtype, offset, em.s.round(dtypes[0], totals[k]) if exact else totals[k])
 
     def line(em: Emitter, at: Sequence[Component]) -> None:
-        """One total (or one per lane) from end to end of the dimension."""
+        """One total (or one per lane) from end to end of the dimension, or of a part of it."""
 
         def step(i: Index, totals: list[Lanes]) -> list[Lanes]:
             news = element(em, at, i)
@@ -147,17 +150,21 @@ def emit(family: Family, block: Block, outputs: Sequence[V], begin: V, end: V, n
 
         start: Sequence[Component] = ()
         if own_starts:
-            start = em.ix.reshape(at, [outer, inner], root.operands[1].shape)
+            which = em.ix.sub(em.ix.number(parts - 1), at[1]) if backward else at[1]
+            start = em.ix.reshape([at[0], which, at[2]], [outer, parts, inner], root.operands[1].shape)
         begins = [read(em, count + k, start) for k in range(count)]
-        whole = 0
+        first, stop, last = i64(0), i64(whole), i64(length)
+        if parts > 1:
+            begin = em.ix.mul(at[1], part)
+            end = em.ix.clamp(em.ix.add(begin, part), 0, length)
+            first, stop, last = begin.base, em.ix.clamp(end, 0, whole).base, end.base
         if lanes > 1:
-            whole = length - length % lanes
-            begins = [vectors(em, at, begins[0], whole)]
+            begins = [vectors(em, at, begins[0], (first, stop))]
         if whole < length:
-            em.loop(length, begins, step, carried, whole)
+            em.loop(length, begins, step, carried, whole, (stop if lanes > 1 else first, last))
 
     if family.machine.grouped and inner < NEIGHBOURS and family.machine.kind == "cpu":  # type: ignore[attr-defined]
-        return items.each(family, [outer, inner], 1, line, alone=True), 1
+        return items.each(family, [outer, parts, inner], 1, line, alone=True), 1
     width = lane_count(block, family.machine, inner)
     cost = sum(OPS[op.name].flops for op in body.ops if op.name in OPS)
     if count == 1 and cost >= HEAVY and not family.machine.grouped:
@@ -165,5 +172,5 @@ def emit(family: Family, block: Block, outputs: Sequence[V], begin: V, end: V, n
         most = min(CHAINS * width, inner, inner * outer // family.machine.threads)
         while 1 < width <= most // 2:
             width *= 2
-    grid = nest(family, [outer, inner], width, begin, end, line, nanoseconds)
+    grid = nest(family, [outer, parts, inner], width, begin, end, line, nanoseconds)
     return grid, grain(grid, nanoseconds)

@@ -17,14 +17,15 @@ from ferrule.ops.samples import Sample, data, samples, scalar_body
 Arrays = Sequence[np.ndarray]
 
 
-# ---- running_total: of each line along a dimension, from a value of its own ------------------------------------------
+# ---- running_total: of each line along a dimension, or of each part of `part` elements, from a value of its own ------
+# Parts are counted from where totals begin, so that the last one may be shorter; their values stand as parts do.
 
 
 def _infer_total(op: Op) -> Sequence[Type]:
     x, start = operands(op, 2)
     axis = attr(op, "dimension")
     (body,) = regions(op, 1)
-    rest = (*x.shape[:axis], *x.shape[axis + 1 :])
+    rest = (*x.shape[:axis], *_parts(op, x.shape[axis]), *x.shape[axis + 1 :])
     starts = [Tensor(rest, d) for d in (x.dtype, total_type(x.dtype, monoid(body)))]
     expect(op, start in starts, f"starts {start} for lines of {x}")
     scalar = Tensor((), x.dtype)
@@ -32,8 +33,13 @@ def _infer_total(op: Op) -> Sequence[Type]:
     return [x]
 
 
+def _parts(op: Op, length: int) -> tuple[int, ...]:
+    """How many parts a line has, as a dimension, where it has some."""
+    return (-(-length // op.attrs["part"]),) if "part" in op.attrs else ()
+
+
 def _total(op: Op, xs: Arrays, run: Run) -> Arrays:
-    x, total = xs
+    x, starts = xs
     axis, body = op.attrs["dimension"], op.regions[0]
     combine = vectorized(body, run)
     line = np.moveaxis(x, axis, 0)
@@ -41,10 +47,14 @@ def _total(op: Op, xs: Arrays, run: Run) -> Arrays:
     wide = total_type(n.dtype_of(x), monoid(body))  # as the kernel: rounded when written
     apply = {"add": np.add, "multiply": np.multiply}.get(monoid(body) or "")
     if apply and wide != n.dtype_of(x):
-        line, total = line.astype(wide.numpy), total.astype(wide.numpy)
+        line, starts = line.astype(wide.numpy), starts.astype(wide.numpy)
     else:
         apply = None
-    for i in range(len(line))[:: -1 if op.attrs["backward"] else 1]:
+    part = op.attrs.get("part", len(line))
+    starts = np.moveaxis(starts, axis, 0) if "part" in op.attrs else starts[None]
+    for at, i in enumerate(range(len(line))[:: -1 if op.attrs["backward"] else 1]):
+        if at % part == 0:
+            total = starts[-1 - at // part if op.attrs["backward"] else at // part]
         total = apply(total, line[i]) if apply else np.asarray(combine([total, line[i]])[0])
         out[i] = total
     return [np.moveaxis(out, 0, axis)]
@@ -103,13 +113,17 @@ define("digit_scatter", infer=_infer_scatter, evaluate=_scatter, flops=4, intern
 @samples("running_total")
 def _total_samples(name: str) -> Iterable[Sample]:
     for d in (i32, f32, f64, bf16):
-        for shape, axis, backward in (((5,), 0, False), ((3, 40), 1, True), ((3, 7, 2), 1, False)):
+        for shape, axis, backward, part in (
+            *(((5,), 0, False, 0), ((3, 40), 1, True, 0), ((3, 7, 2), 1, False, 0)),
+            *(((100,), 0, False, 32), ((2, 70), 1, True, 32), ((3, 7, 2), 1, False, 4), ((9,), 0, True, 4)),
+        ):
+            attrs = {"dimension": axis, "backward": backward} | ({"part": part} if part else {})
+            parts = [-(-shape[axis] // part)] if part else []
             x = data(d, shape, name, low=0.5, high=1.5)
-            start = data(d, (*shape[:axis], *shape[axis + 1 :]), 2, low=0.5, high=1.5)
+            start = data(d, (*shape[:axis], *parts, *shape[axis + 1 :]), 2, low=0.5, high=1.5)
             for kind in ("add", "maximum"):
-                yield Sample(name, f"{kind}-{d}{list(shape)}{backward}", (x, start),
-                             {"dimension": axis, "backward": backward}, regions=(scalar_body(kind, d),),
-                             spread=64.0 if d.is_float else 0)  # fmt: skip
+                yield Sample(name, f"{kind}-{d}{list(shape)}{backward}{part}", (x, start), attrs,
+                             regions=(scalar_body(kind, d),), spread=64.0 if d.is_float else 0)  # fmt: skip
 
 
 def _digits(lines: int, length: int, radix: int) -> np.ndarray:

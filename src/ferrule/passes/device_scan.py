@@ -86,8 +86,9 @@ def totals(
     return out.add("slice", [total], Tensor(shape, x.dtype), bounds, (), op.loc).result
 
 
-def along(out: Block, op: Op, x: Value, start: Value, name: str, axis: int, backward: bool) -> Value:
-    attrs = {"dimension": axis, "backward": backward}
+def along(out: Block, op: Op, x: Value, start: Value, name: str, axis: int, backward: bool, part: int = 0) -> Value:
+    """The running total of each line, or of parts of so many elements, from values of their own."""
+    attrs = {"dimension": axis, "backward": backward} | ({"part": part} if part else {})
     return out.add("running_total", [x, start], x.type, attrs, [body_of(name, x.dtype)], op.loc).result
 
 

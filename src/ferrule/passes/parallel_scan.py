@@ -15,14 +15,15 @@ from ferrule.ir import Block, Op, Tensor, Value, rewrite, tensor
 from ferrule.ops import OPS
 from ferrule.ops.bodies import monoid, total_type
 from ferrule.passes.device_scan import along, body_of, padded
+from ferrule.passes.slices import cut
 from ferrule.targets.machine import Machine
 
 # A line is read twice, which pays from so many threads for each line on.
-THREADS_PER_LINE = 4
-# Parts are of at least so many elements; so many of them are wanted for each thread, and so many at least.
-LEAST, PARTS_PER_THREAD, FEWEST = 1 << 14, 2, 8
-# Strips of at least LEAST_STRIP elements, so many lanes for each thread.
-LEAST_STRIP, LANES = 32, 64
+THREADS_PER_LINE = 2
+# Parts are of whole vectors, and of at least LEAST elements; so many of them are wanted for each thread.
+LEAST, VECTORS, PARTS_PER_THREAD = 1 << 14, 64, 2
+# Strips of at least LEAST_STRIP elements, so many lanes for each thread, and not fewer of them.
+LEAST_STRIP, LANES, FEWEST = 32, 64, 8
 
 
 def parallel_running_total(out: Block, op: Op, operands: list[Value], machine: Machine) -> Sequence[Value] | None:
@@ -39,28 +40,31 @@ def parallel_running_total(out: Block, op: Op, operands: list[Value], machine: M
     if lines * THREADS_PER_LINE > machine.threads:
         return None
     most = min(PARTS_PER_THREAD * machine.threads, kind.size // LEAST) // lines
-    count = next((n for n in range(most, max(2, FEWEST // lines) - 1, -1) if length % n == 0), None)
-    if count is None:
+    if most < 2:
         return None
+    part = -(-length // most)
+    part += -part % VECTORS
+    count = length // part  # of whole parts; the last total is nobody's start
     wide = total_type(kind.dtype, name)
-    split = Tensor((*x.shape[:axis], count, length // count, *x.shape[axis + 1 :]), x.dtype)
-    parts = out.add("reshape", [x], split, {}, (), op.loc).result
 
     def widened(value: Value) -> Value:
         if value.dtype == wide:
             return value
         return out.add("convert", [value], Tensor(value.shape, wide), {}, (), op.loc).result
 
-    init = widened(init)
+    init, rest = widened(init), length - count * part
+    begins, ends = [0] * len(x.shape), list(x.shape)
+    begins[axis], ends[axis] = (rest, length) if backward else (0, length - rest)
+    split = Tensor((*x.shape[:axis], count, part, *x.shape[axis + 1 :]), x.dtype)
+    parts = out.add("reshape", [cut(out, x, begins, ends, [1] * len(ends), op)], split, {}, (), op.loc).result
     sums = Tensor((*x.shape[:axis], count, *x.shape[axis + 1 :]), wide)
     body = [body_of(name, wide)]
     each = out.add("reduce", [widened(parts), init], [sums], {"dimensions": (axis + 1,)}, body, op.loc).result
-    rest = Tensor((*x.shape[:axis], *x.shape[axis + 1 :]), wide)
-    start = out.add("broadcast_in_dim", [init], rest, {"broadcast_dimensions": ()}, (), op.loc).result
+    line = Tensor((*x.shape[:axis], *x.shape[axis + 1 :]), wide)
+    start = out.add("broadcast_in_dim", [init], line, {"broadcast_dimensions": ()}, (), op.loc).result
     before = along(out, op, each, start, name, axis, backward)
-    before = padded(out, op, before, init, axis, -1 if backward else 1, 1 if backward else -1)
-    total = along(out, op, parts, before, name, axis + 1, backward)
-    return [out.add("reshape", [total], kind, {}, (), op.loc).result]
+    edges = (0 if rest else -1, 1) if backward else (1, 0 if rest else -1)
+    return [along(out, op, x, padded(out, op, before, init, axis, *edges), name, axis, backward, part)]
 
 
 def running_in_lanes(out: Block, op: Op, operands: list[Value], machine: Machine) -> Sequence[Value] | None:
