@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from fused import Graph, Linked, evaluate, monoid, sample
+from fused import Graph, Linked, difference, evaluate, monoid, sample
+from test_kept_rows import along
 
 from ferrule.codegen.kernel import emit_kernel
 from ferrule.ir import Block, Tensor
@@ -175,6 +176,46 @@ def test_whole_lines_of_rows_that_begin_anywhere(dtype: str, shape: tuple[int, .
             linked.run(kernel, [aligned(x), out[: want.size].reshape(want.shape)], pieces)
             np.testing.assert_array_equal(out[: want.size].reshape(want.shape), want)
             np.testing.assert_array_equal(out[want.size :], beyond[want.size :])
+
+
+def softmax(dtype: str, shape: tuple[int, ...]) -> Block:
+    """A row kernel that keeps what it divides at the end."""
+    g = Graph(Tensor(shape, DTYPES[dtype]))
+    powers = g("exponential", g("subtract", g.args[0], along(g, g.args[0], "maximum")))
+    return g.done(g("divide", powers, along(g, powers, "add")))
+
+
+@on_x86
+@pytest.mark.parametrize("vector", [32, 64])
+@pytest.mark.parametrize("build", [above_the_least, softmax])
+@pytest.mark.parametrize(
+    ("dtype", "shape"), [("f32", (50, 482)), ("f32", (40, 512)), ("f64", (30, 250)), ("bf16", (20, 262))]
+)
+def test_rows_that_are_reduced_first(build, dtype: str, shape: tuple[int, ...], vector: int) -> None:
+    if vector > host().vector_bytes:
+        pytest.skip(f"this processor has no registers of {vector} bytes, so that the kernel cannot run")
+    block, machine = build(dtype, shape), replace(SMALL_CACHE, vector_bytes=vector)
+    kernel = emit_kernel(block, "k", machine)
+    whole = shape[-1] % 64 == 0
+    assert ("!nontemporal" in kernel.text) == (vector == 64 or whole or dtype != "bf16")
+    assert ("alloca" in kernel.text) == (build is softmax and "!nontemporal" in kernel.text)
+    linked = Linked([kernel], machine)
+    x = sample(shape, dtype)
+    (want,) = evaluate(block, [x])
+    for offset in (0, DTYPES[dtype].itemsize):  # past the cache if the result begins with a line, or may anywhere
+        for pieces in (1, 3):
+            beyond = np.full(want.size + 64, want.flat[0])
+            out = aligned(beyond, offset)
+            found = out[: want.size].reshape(want.shape)
+            linked.run(kernel, [aligned(x), found], pieces)
+            assert not difference(found, want, DTYPES[dtype], 2e-2 if dtype == "bf16" else 1e-6)
+            np.testing.assert_array_equal(out[want.size :], beyond[want.size :])
+
+
+def test_rows_too_long_for_the_stack_stay_in_the_cache() -> None:
+    assert "!nontemporal" in emit_kernel(softmax("f32", (3, 1 << 16)), "k", HALF_LINES).text
+    kernel = emit_kernel(softmax("f32", (3, (1 << 16) + 64)), "k", HALF_LINES)
+    assert "!nontemporal" not in kernel.text and "alloca" not in kernel.text
 
 
 @pytest.mark.parametrize("shape", [(300, 100), (200, 1000)])

@@ -16,12 +16,14 @@ from ferrule.codegen.llvm import V, i64
 from ferrule.codegen.loop import grain, registers, span
 from ferrule.codegen.reduce import LANES_FROM, runs_along_lanes
 from ferrule.codegen.scalar import compute_type
-from ferrule.ir import Block, Op, Value
+from ferrule.ir import Block, Op, Value, tensor
 from ferrule.ir.types import bf16, f16, f32, f64
 from ferrule.ops import OPS
 
 # Operations per element from which a value is kept rather than computed twice.
 COSTLY = 8
+# Bytes of the longest row that is kept beside its result, on a thread's stack.
+LONGEST = 1 << 18
 
 
 def plan(block: Block) -> bool:
@@ -41,7 +43,8 @@ def plan(block: Block) -> bool:
 
 def _kept(block: Block) -> list[tuple[Value, Op]]:
     """Values that are costly, summed up, and read again: each waits in the result's memory from its reduction on, until
-    the next one, which is computed of it, takes its place.
+    the next one, which is computed of it, takes its place. Where the result goes past the cache, a row of them waits on
+    the stack.
 
     That memory must be nobody else's: of an operand that a reduction reads it is not (passes/allocate.py). And each
     element must be read only where it is overwritten.
@@ -70,6 +73,13 @@ def _kept(block: Block) -> list[tuple[Value, Op]]:
         if not found or _takes_over(block, reductions, *found[-1], op.result, summed[0]):
             found.append((op.result, summed[0]))
     return found
+
+
+def _before(family: Family, row: V, place: Index, itemsize: int) -> V:
+    """An array's address if its elements from `place` on were those of a row."""
+    b = family.b
+    start = b.binary("mul", place.base, i64(itemsize))
+    return b.cast("inttoptr", b.binary("sub", b.cast("ptrtoint", row, "i64"), start), "ptr")
 
 
 def _cost(value: Value, kept: Sequence[Value]) -> float:
@@ -140,16 +150,26 @@ def emit(family: Family, block: Block, outputs: Sequence[V], begin: V, end: V, n
         width //= 2
     wide = registers(_after_reductions(block), width, columns, rows * columns)
 
-    kept = _kept(block)
+    kept, itemsize = _kept(block), tensor(block.results[0]).dtype.itemsize
+    past = streams.alignment(family, block, width if columns % (wide * width) else wide * width, columns)
+    lines = 0 if past else streams.in_lines(family, block, columns)
+    past = past or (lines and streams.LINE)
+    if kept and columns * itemsize > LONGEST:
+        past = 0
+    beside = family.b.emit("ptr", f"alloca [{columns * itemsize} x i8], align 64") if kept and past else outputs[0]
 
     def compute(row: Index) -> None:
         em = family.at(1)
         family.asked = set()  # rows are asked for where they are read first
         with em.scope():
             outer = tuple(em.ix.split(row, shape[:-1]))
-            waiting = list(kept)
+            waiting, home, stream = list(kept), outputs[0], family.stream
+            for value, _ in kept:
+                family.pointers.pop(value, None)  # of the other way to store
+            if waiting and stream:
+                home, family.stream = _before(family, beside, em.ix.flatten((*outer, ZERO), shape), itemsize), 0
             if waiting:
-                family.kept[waiting[0][0]] = outputs[0]
+                family.kept[waiting[0][0]] = home
             for op in block.ops:  # what a row has one of
                 for value in op.results:
                     if value.shape == shape[:-1]:
@@ -160,7 +180,8 @@ def emit(family: Family, block: Block, outputs: Sequence[V], begin: V, end: V, n
                     value, _ = waiting.pop(0)
                     family.pointers[value] = family.kept.pop(value)
                     if waiting:
-                        family.kept[waiting[0][0]] = outputs[0]
+                        family.kept[waiting[0][0]] = home
+            family.stream = stream
 
             def elements(wide: Emitter, column: Index) -> None:
                 index = (*outer, column)
@@ -169,7 +190,11 @@ def emit(family: Family, block: Block, outputs: Sequence[V], begin: V, end: V, n
                 for value, pointer, lane in zip(block.results, outputs, lanes, strict=True):
                     wide.store(pointer, value.dtype, offset, lane)
 
-            span(family, width, ZERO, i64(columns), columns, elements, wide)
+            if lines and stream:
+                before = family.at(1).ix.flatten((*outer, ZERO), shape)
+                streams.span_in_lines(family, lines, max(1, wide * width // lines), before, columns, elements)
+            else:
+                span(family, width, ZERO, i64(columns), columns, elements, wide)
 
     if (short := short_rows.finished(block, family.machine)) is not None:
         grid = short_rows.emit(family, block, *short, outputs, begin, end, compute)
@@ -186,7 +211,5 @@ def emit(family: Family, block: Block, outputs: Sequence[V], begin: V, end: V, n
             family.b.loop(begin, end, 1, [], iteration, "rows")
         return rows
 
-    # What waits in the result's memory has its lines in the cache.
-    past = 0 if kept else streams.alignment(family, block, width if columns % (wide * width) else wide * width, columns)
     grid = streams.either(family, [family.pointers[a] for a in block.args], outputs, past, write)
     return grid, grain(grid, nanoseconds)
