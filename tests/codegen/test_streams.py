@@ -126,58 +126,6 @@ def test_rows_that_no_line_ends_stay_in_the_cache() -> None:
     assert "!nontemporal" not in emit_kernel(block, "k", SMALL_CACHE).text
 
 
-def shifted(dtype: str, shape: tuple[int, ...]) -> Block:
-    """Of each row the differences of neighbours: one element less."""
-    g = Graph(Tensor(shape, DTYPES[dtype]))
-    lows, highs = [0] * len(shape), list(shape)
-    ends = [
-        g(
-            "slice",
-            g.args[0],
-            start_indices=(*lows[:-1], k),
-            limit_indices=(*highs[:-1], shape[-1] - 1 + k),
-            strides=(1,) * len(shape),
-        )
-        for k in (0, 1)
-    ]
-    return g.done(g("subtract", *ends))
-
-
-@on_x86
-@pytest.mark.parametrize("vector", [32, 64])
-@pytest.mark.parametrize(
-    ("dtype", "shape"),
-    [
-        ("f32", (256, 482)),
-        ("f32", (2, 150, 500)),
-        ("f64", (300, 250)),
-        ("i32", (270, 531)),
-        ("bf16", (256, 262)),
-        ("i8", (256, 531)),
-    ],
-)
-def test_whole_lines_of_rows_that_begin_anywhere(dtype: str, shape: tuple[int, ...], vector: int) -> None:
-    if vector > host().vector_bytes:
-        pytest.skip(f"this processor has no registers of {vector} bytes, so that the kernel cannot run")
-    block, machine = shifted(dtype, shape), replace(SMALL_CACHE, vector_bytes=vector)
-    kernel = emit_kernel(block, "k", machine)
-    done = vector == 64 or DTYPES[dtype].itemsize >= 4  # else there are no masks
-    assert ("!nontemporal" in kernel.text) == done
-    if done:
-        stores = re.findall(r"align (\d+), !nontemporal", kernel.text)
-        assert set(stores) == {"64"}
-    linked = Linked([kernel], machine)
-    x = sample(shape, dtype)
-    (want,) = evaluate(block, [x])
-    for offset in (0, DTYPES[dtype].itemsize):
-        for pieces in (1, 3):
-            beyond = np.full(want.size + 64, want.flat[0])
-            out = aligned(beyond, offset)
-            linked.run(kernel, [aligned(x), out[: want.size].reshape(want.shape)], pieces)
-            np.testing.assert_array_equal(out[: want.size].reshape(want.shape), want)
-            np.testing.assert_array_equal(out[want.size :], beyond[want.size :])
-
-
 def softmax(dtype: str, shape: tuple[int, ...]) -> Block:
     """A row kernel that keeps what it divides at the end."""
     g = Graph(Tensor(shape, DTYPES[dtype]))
@@ -216,13 +164,6 @@ def test_rows_too_long_for_the_stack_stay_in_the_cache() -> None:
     assert "!nontemporal" in emit_kernel(softmax("f32", (3, 1 << 16)), "k", HALF_LINES).text
     kernel = emit_kernel(softmax("f32", (3, (1 << 16) + 64)), "k", HALF_LINES)
     assert "!nontemporal" not in kernel.text and "alloca" not in kernel.text
-
-
-@pytest.mark.parametrize("shape", [(300, 100), (200, 1000)])
-def test_short_rows_and_few_rows_stay_in_the_cache(shape: tuple[int, ...]) -> None:
-    """Much of the first is at the rows' ends; the second are cut into pieces."""
-    block = shifted("f32", shape)
-    assert "!nontemporal" not in emit_kernel(block, "k", SMALL_CACHE).text
 
 
 @on_x86

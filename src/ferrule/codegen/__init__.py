@@ -23,6 +23,7 @@ Layers, each in a file of its own, arrows pointing down:
     pairs      bf16 that reductions read two at a time · wide_flags   flags that they carry as masks
     abreast    large arrays read at several places at once · fetch_ahead   asked for before they are read
     sorted_places   scatters to places that are said to be sorted · one_side   selections by one flag
+    whole_lines  rows that begin anywhere in a line · streams   stores past the cache
     spread     padded arrays, their neighbours spread over every so many lanes
     places     where a scatter writes · tables   scatters of many elements into few, each thread with its own
     step_loop  a loop whose body is small kernels, as one function that calls them

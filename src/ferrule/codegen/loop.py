@@ -23,6 +23,7 @@ from ferrule.codegen import (
     short_rows,
     streams,
     tiles_device,
+    whole_lines,
 )
 from ferrule.codegen.emitter import Emitter, Family, Lanes
 from ferrule.codegen.index import ZERO, Component, Index
@@ -119,10 +120,10 @@ def emit(family: Family, block: Block, outputs: Sequence[V], begin: V, end: V, n
     light = cost <= fetch_ahead.BUSY
     plain = not family.columns and len(cuts) < 2 and not parts and not any(op.regions for op in block.ops)
     some = rows_at_once(sizes, width, cost) if plain else 1
-    lines = 0  # nor in rows that are cut into pieces: with plain stores the grid has to be the same
-    if plain and not past and prod(sizes[:-1]) >= ROWS:
-        lines = streams.in_lines(family, block, sizes[-1])
-        past = streams.LINE if lines else 0
+    lines = 0
+    if plain and not past and not alone:
+        lines = whole_lines.lanes(family, block, sizes[-1], cost)
+        past = lines and whole_lines.past_the_cache(family, block, lines, sizes[-1])
     write_rows = partial(
         nest, family, sizes, width, begin, end, element, nanoseconds, wide, cuts, sides, some, parts, lines
     )
@@ -231,8 +232,8 @@ def nest(
     """Loops over an index space, `width` lanes along the innermost dimension, `wide` registers; gives the grid.
 
     `some`: so many rows of the dimension before the innermost are written out, see `rows_at_once`. `parts`: each row is
-    gone over in these, in place of `cuts` (codegen/borders.py). `lines`: stores past the cache are of
-    whole lines of so many elements, wherever rows begin.
+    gone over in these, in place of `cuts` (codegen/borders.py). `lines`: stores are of whole lines of so many elements,
+    wherever rows begin (codegen/whole_lines.py).
     """
     if family.machine.grouped:
         return items.each(family, sizes, width, body)
@@ -271,9 +272,9 @@ def nest(
             for k in range(some):
                 at = (*outer[:-1], em.ix.add(em.ix.mul(outer[-1], some), k)) if some > 1 else outer
                 write = partial(_place, body, at)
-                if lines and family.stream:
-                    before = em.ix.flatten((*at, ZERO), (*sizes, inner))
-                    streams.span_in_lines(family, lines, max(1, wide * width // lines), before, inner, write)
+                if lines:
+                    before, many = em.ix.flatten((*at, ZERO), (*sizes, inner)), max(1, wide * width // lines)
+                    whole_lines.span(family, lines, many, before, first.base, last, inner, write)
                 else:
                     span(family, width, first, last, inner, write, wide, cuts)
         return _next(family, counters, sizes)

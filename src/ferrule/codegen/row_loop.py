@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from ferrule.codegen import short_rows, streams
+from ferrule.codegen import short_rows, streams, whole_lines
 from ferrule.codegen.emitter import Emitter, Family
 from ferrule.codegen.index import ZERO, Index
 from ferrule.codegen.lanes import bits_of
@@ -152,8 +152,10 @@ def emit(family: Family, block: Block, outputs: Sequence[V], begin: V, end: V, n
 
     kept, itemsize = _kept(block), tensor(block.results[0]).dtype.itemsize
     past = streams.alignment(family, block, width if columns % (wide * width) else wide * width, columns)
-    lines = 0 if past else streams.in_lines(family, block, columns)
-    past = past or (lines and streams.LINE)
+    lines = 0
+    if not past:
+        lines = whole_lines.lanes(family, block, columns, sum(OPS[op.name].flops for op in _after_reductions(block)))
+        past = lines and whole_lines.past_the_cache(family, block, lines, columns)
     if kept and columns * itemsize > LONGEST:
         past = 0
     beside = family.b.emit("ptr", f"alloca [{columns * itemsize} x i8], align 64") if kept and past else outputs[0]
@@ -190,9 +192,9 @@ def emit(family: Family, block: Block, outputs: Sequence[V], begin: V, end: V, n
                 for value, pointer, lane in zip(block.results, outputs, lanes, strict=True):
                     wide.store(pointer, value.dtype, offset, lane)
 
-            if lines and stream:
-                before = family.at(1).ix.flatten((*outer, ZERO), shape)
-                streams.span_in_lines(family, lines, max(1, wide * width // lines), before, columns, elements)
+            if lines:
+                before, many = family.at(1).ix.flatten((*outer, ZERO), shape), max(1, wide * width // lines)
+                whole_lines.span(family, lines, many, before, i64(0), i64(columns), columns, elements)
             else:
                 span(family, width, ZERO, i64(columns), columns, elements, wide)
 

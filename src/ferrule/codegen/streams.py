@@ -9,9 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ferrule.codegen import memory
-from ferrule.codegen.emitter import Emitter, Family
-from ferrule.codegen.index import Index
+from ferrule.codegen.emitter import Family
 from ferrule.codegen.llvm import V, i64
 from ferrule.ir import Block, tensor
 from ferrule.ops import OPS
@@ -22,8 +20,6 @@ SHARE = 0.25
 BUSY = 64
 # Bytes of a line, and of the shortest register.
 LINE, SHORTEST = 64, 16
-# Rows of fewer lines have too much of them at their ends, where masks are slow sooner.
-LONG_ROW, LONG_ROW_SLOW = 8, 30
 
 
 def alignment(
@@ -50,57 +46,6 @@ def alignment(
         if not alone and inner * size % found or found < least:
             return 0
     return found
-
-
-def in_lines(family: Family, block: Block, inner: int) -> int:
-    """How many lanes fill a line, if the whole lines of rows that begin anywhere in one are to go past the cache; else
-    0. What is left at both ends of a row is masked."""
-    if len(block.results) != 1 or block.results[0].dtype.is_complex:
-        return 0
-    sizes = [tensor(value).dtype.itemsize for value in (*block.results, *block.args)]
-    lanes = LINE // sizes[0]
-    slow = family.machine.vector_bytes < LINE
-    if slow and min(sizes) < memory.MASKED or inner < (LONG_ROW_SLOW if slow else LONG_ROW) * lanes:
-        return 0
-    return lanes if alignment(family, block, lanes, inner, alone=True) == LINE else 0
-
-
-def span_in_lines(
-    family: Family, width: int, wide: int, before: Index, size: int, body: Callable[[Emitter, Index], None]
-) -> None:
-    """`body(emitter, index)` for index in [0, size), whose first element has so many `before` it in the result: masked
-    up to the next line of `width` elements, then `wide` lines at once, then one, and masked again."""
-    b, em = family.b, family.at(width)
-    head = b.binary("and", b.binary("sub", i64(0), before.base), i64(width - 1))
-    ramp = V(f"<{width} x i64>", f"<{', '.join(f'i64 {lane}' for lane in range(width))}>")
-
-    def masked(at: V, lanes: V) -> None:
-        def some() -> list[V]:
-            mask = b.compare("icmp slt", ramp, b.splat(lanes, width))
-            with em.scope(), em.masked(mask):
-                body(em, Index(at, 1, 0, size))
-            return []
-
-        b.branch(b.compare("icmp ne", lanes, i64(0)), some)
-
-    def vectors(start: V, count: int) -> V:
-        many, step = family.at(count * width), count * width
-
-        def vector(i: V, _: list[V]) -> list[V]:
-            with many.scope():
-                body(many, Index(i, 1, 0, size))
-            return []
-
-        left = b.binary("sub", i64(size), start)
-        stop = b.binary("sub", i64(size), b.binary("and", left, i64(step - 1)))
-        b.loop(start, stop, step, [], vector, "lines")
-        return stop
-
-    masked(i64(0), head)
-    place = head
-    for count in (wide, 1) if wide > 1 else (1,):
-        place = vectors(place, count)
-    masked(place, b.binary("sub", i64(size), place))
 
 
 def either(family: Family, pointers: Sequence[V], outputs: Sequence[V], align: int, write: Callable[[], int]) -> int:
