@@ -99,6 +99,28 @@ def test_rows_that_are_reduced_first(vector: int) -> None:
     assert not difference(found, want, DTYPES["f32"], 0.0) and (out[want.size :] == 9).all()
 
 
+@on_x86
+@pytest.mark.parametrize("vector", [32, 64])
+@pytest.mark.parametrize("cache", [4096, LARGE])
+@pytest.mark.parametrize("shapes", [[(40, 500), (40, 331), (40, 7)], [(3, 5), (3, 9000), (3, 5001)]])
+def test_pieces_of_rows(shapes: list[tuple[int, int]], vector: int, cache: int) -> None:
+    """Long ones by lines, others in vectors that stay in the cache."""
+    if vector > host().vector_bytes:
+        pytest.skip(f"this processor has no registers of {vector} bytes, so that the kernel cannot run")
+    g = Graph(*(Tensor(shape, DTYPES["f32"]) for shape in shapes))
+    block = g.done(g("negate", g("concatenate", *g.args, dimension=1)))
+    machine = replace(host(), cache_bytes=cache, vector_bytes=vector, cpu="haswell")
+    kernel, args = emit_kernel(block, "k", machine), [sample(shape, "f32") for shape in shapes]
+    assert "lines.head" in kernel.text and ("!nontemporal" in kernel.text) == (cache == 4096)
+    (want,), linked = evaluate(block, args), Linked([kernel], machine)
+    for offset in (0, 4):
+        for pieces in (1, 3):
+            out = aligned(np.full(want.size + 64, 9, np.float32), offset)
+            linked.run(kernel, [*map(aligned, args), out[: want.size].reshape(want.shape)], pieces)
+            np.testing.assert_array_equal(out[: want.size].reshape(want.shape), want)
+            assert (out[want.size :] == 9).all()
+
+
 @pytest.mark.parametrize("cache", [4096, LARGE])
 @pytest.mark.parametrize("shape", [(300, 100), (7, 90), (3, 129, 5)])
 def test_much_of_short_rows_is_at_their_ends(shape: tuple[int, ...], cache: int) -> None:

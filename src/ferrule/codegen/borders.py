@@ -8,9 +8,11 @@ with shorter vectors. Where another array begins with some row, too, the rows be
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from math import gcd
 from typing import TYPE_CHECKING, NamedTuple
 
+from ferrule.codegen import streams, whole_lines
 from ferrule.codegen.index import ZERO, Component, Index, strides
 from ferrule.codegen.lanes import first_lanes
 from ferrule.codegen.llvm import V, i64
@@ -37,11 +39,15 @@ Piece = tuple[int, int]  # [begin, end)
 
 
 class Parts(NamedTuple):
-    """The pieces of rows, those of the dimension of which each index is a row, and how many registers side by side."""
+    """The pieces of rows, those of the dimension of which each index is a row, and how many registers side by side.
+
+    `line`: long pieces are gone over by lines of so many elements of the result (codegen/whole_lines.py).
+    """
 
     columns: Sequence[Piece]
     rows: Sequence[Piece]
     wide: int
+    line: int = 0
 
 
 def parts(block: Block, sizes: Sequence[int]) -> Parts | None:
@@ -78,10 +84,12 @@ def each(
     family: Family,
     found: Parts,
     width: int,
+    before: Index,
     outer: Sequence[Component],
     body: Callable[[Emitter, Sequence[Component]], None],
 ) -> None:
-    """`body` for the row at `outer`, in vectors from where each piece begins on, then its rest.
+    """`body` for the row at `outer`, `before` which so many elements are, in vectors from where each piece begins on,
+    then its rest.
 
     These are of `width` lanes, in long pieces of several registers of them.
     """
@@ -92,15 +100,15 @@ def each(
         with family.at(1).scope():
             at = (*outer[:-1], row._replace(low=max(low, row.low), high=min(high, row.high))) if outer else ()
             for piece in found.columns:
-                _piece(family, width, found.wide, piece, lambda em, column: body(em, (*at, column)))
+                _piece(family, width, found, before, piece, lambda em, column: body(em, (*at, column)))
         return []
 
     def choose(k: int) -> list[V]:
         low, high = found.rows[k]
         if k == len(found.rows) - 1:
             return columns(low, high)
-        before = b.compare("icmp slt", row.base, i64(high))
-        return b.branch(before, lambda: columns(low, high), lambda: choose(k + 1))
+        above = b.compare("icmp slt", row.base, i64(high))
+        return b.branch(above, lambda: columns(low, high), lambda: choose(k + 1))
 
     choose(0)
 
@@ -110,29 +118,37 @@ def each_run(
     found: Parts,
     width: int,
     length: int,
+    row: Index,
     outer: Sequence[Component],
     which: Index,
     body: Callable[[Emitter, Sequence[Component]], None],
 ) -> None:
-    """The same for run number `which` of a long row: each piece is one or several, of up to `length` elements."""
+    """The same for run number `which` of a long row, before which so many elements are: each piece is one or several,
+    of up to `length` elements."""
     b, ix = family.b, family.at(1).ix
 
     def run(low: int, high: int, before: int) -> list[V]:
         with family.at(1).scope():
             first = ix.add(ix.mul(ix.sub(which, before)._replace(low=0), length), low)
             last = ix.clamp(ix.add(first, length), low, high)
-            for lanes in sorted({found.wide * width, width, 1}, reverse=True):
-                rest = ix.divmod(ix.sub(last, first)._replace(low=0), lanes)[1]
-                stop = ix.sub(last, rest)._replace(low=low, high=high + 1)
-                em = family.at(lanes)
+            if by_lines(found, (low, high)):
+                wide = max(1, found.wide * width // found.line)
+                inside = lambda em, column: body(em, (*outer, column))  # noqa: E731
+                whole_lines.span(family, found.line, wide, row, first.base, last.base, (low, high), inside)
+                return []
+            with streams.kept_in_cache(family) if found.line else nullcontext():
+                for lanes in sorted({found.wide * width, width, 1}, reverse=True):
+                    rest = ix.divmod(ix.sub(last, first)._replace(low=0), lanes)[1]
+                    stop = ix.sub(last, rest)._replace(low=low, high=high + 1)
+                    em = family.at(lanes)
 
-                def vector(i: V, _: list[V], em: Emitter = em, lanes: int = lanes) -> list[V]:
-                    with em.scope():
-                        body(em, (*outer, Index(i, int(lanes > 1), low, high, gcd(low, lanes))))
-                    return []
+                    def vector(i: V, _: list[V], em: Emitter = em, lanes: int = lanes) -> list[V]:
+                        with em.scope():
+                            body(em, (*outer, Index(i, int(lanes > 1), low, high, gcd(low, lanes))))
+                        return []
 
-                b.loop(first.base, stop.base, lanes, [], vector, "run")
-                first = stop
+                    b.loop(first.base, stop.base, lanes, [], vector, "run")
+                    first = stop
         return []
 
     def choose(k: int, before: int) -> list[V]:
@@ -152,7 +168,26 @@ def runs(piece: Piece, length: int) -> int:
     return -(-(high - low) // length)
 
 
-def _piece(family: Family, width: int, wide: int, piece: Piece, body: Callable[[Emitter, Index], None]) -> None:
+def by_lines(found: Parts, piece: Piece) -> bool:
+    """Is a piece long enough to be gone over by lines?"""
+    return found.line > 0 and piece[1] - piece[0] >= whole_lines.LONG_ROW * found.line
+
+
+def _piece(
+    family: Family, width: int, found: Parts, before: Index, piece: Piece, body: Callable[[Emitter, Index], None]
+) -> None:
+    (low, high), wide = piece, found.wide
+    if by_lines(found, piece):
+        wide = max(1, wide * width // found.line)
+        whole_lines.span(family, found.line, wide, before, i64(low), i64(high), piece, body)
+        return
+    with streams.kept_in_cache(family) if found.line else nullcontext():
+        _vectors_and_rest(family, width, wide, piece, body)
+
+
+def _vectors_and_rest(
+    family: Family, width: int, wide: int, piece: Piece, body: Callable[[Emitter, Index], None]
+) -> None:
     low, high = piece
     if high - low < LONG * wide * width:
         wide = 1

@@ -112,11 +112,15 @@ def emit(family: Family, block: Block, outputs: Sequence[V], begin: V, end: V, n
     alone = len(sizes) == 1
     whole = width if not alone and sizes[-1] % (wide * width) else wide * width
     past = streams.alignment(family, block, whole, sizes[-1], alone=alone)
+    cost = sum(OPS[op.name].flops for op in block.ops)
+    if parts and width > 1 and (line := whole_lines.lanes(family, block, sizes[-1], cost, parts.columns)):
+        parts = parts._replace(line=line)
     if parts and (width == 1 or _better_whole(block, family.machine, parts, width, sizes[-1], past > 0)):
         parts = None
+    elif parts and parts.line:
+        past = whole_lines.past_the_cache(family, block, parts.line, sizes[-1])
     cuts = borders.pieces(block, sizes[-1], width) if wide == 1 and not parts and not family.columns else ()
     sides = abreast.sides(family, block) if wide > 1 and len(sizes) == 1 else 1
-    cost = sum(OPS[op.name].flops for op in block.ops)
     light = cost <= fetch_ahead.BUSY
     plain = not family.columns and len(cuts) < 2 and not parts and not any(op.regions for op in block.ops)
     some = rows_at_once(sizes, width, cost) if plain else 1
@@ -139,7 +143,8 @@ def _better_whole(block: Block, machine: Machine, parts: borders.Parts, width: i
     """Are vectors that lie in whole ones of memory better, with masks in those with a border?"""
     masks = machine.vector_bytes == 64 or all(tensor(v).dtype.itemsize >= memory.MASKED for v in block.args)
     aligned = inner % width == 0 and masks
-    return past and any(low % width for low, _ in parts.columns) or aligned and borders.rolled(block)
+    across = past and not parts.line and any(low % width for low, _ in parts.columns)
+    return across or aligned and borders.rolled(block)
 
 
 def _in_squares(
@@ -263,18 +268,20 @@ def nest(
             outer: Sequence[Component] = em.ix.split(row, sizes)
             if counted:
                 outer = [Index(c, 0, 0, size) for c, size in zip(counters, sizes, strict=True)]
+            if parts:
+                before = em.ix.flatten((*outer, ZERO), (*sizes, inner))
             if parts and pieces > 1:
-                borders.each_run(family, parts, width, piece, outer, which, body)
+                borders.each_run(family, parts, width, piece, before, outer, which, body)
                 return []
             if parts:
-                borders.each(family, parts, width, outer, body)
+                borders.each(family, parts, width, before, outer, body)
                 return _next(family, counters, sizes)
             for k in range(some):
                 at = (*outer[:-1], em.ix.add(em.ix.mul(outer[-1], some), k)) if some > 1 else outer
                 write = partial(_place, body, at)
                 if lines:
                     before, many = em.ix.flatten((*at, ZERO), (*sizes, inner)), max(1, wide * width // lines)
-                    whole_lines.span(family, lines, many, before, first.base, last, inner, write)
+                    whole_lines.span(family, lines, many, before, first.base, last, (0, inner), write)
                 else:
                     span(family, width, first, last, inner, write, wide, cuts)
         return _next(family, counters, sizes)

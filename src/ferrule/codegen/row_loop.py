@@ -165,25 +165,25 @@ def emit(family: Family, block: Block, outputs: Sequence[V], begin: V, end: V, n
         family.asked = set()  # rows are asked for where they are read first
         with em.scope():
             outer = tuple(em.ix.split(row, shape[:-1]))
-            waiting, home, stream = list(kept), outputs[0], family.stream
+            waiting, home = list(kept), outputs[0]
             for value, _ in kept:
                 family.pointers.pop(value, None)  # of the other way to store
-            if waiting and stream:
-                home, family.stream = _before(family, beside, em.ix.flatten((*outer, ZERO), shape), itemsize), 0
+            if waiting and family.stream:
+                home = _before(family, beside, em.ix.flatten((*outer, ZERO), shape), itemsize)
             if waiting:
                 family.kept[waiting[0][0]] = home
-            for op in block.ops:  # what a row has one of
-                for value in op.results:
-                    if value.shape == shape[:-1]:
-                        em.value(value, outer)
-                    elif value.shape == (*shape[:-1], 1):
-                        em.value(value, (*outer, ZERO))
-                if waiting and op is waiting[0][1]:
-                    value, _ = waiting.pop(0)
-                    family.pointers[value] = family.kept.pop(value)
-                    if waiting:
-                        family.kept[waiting[0][0]] = home
-            family.stream = stream
+            with streams.kept_in_cache(family):
+                for op in block.ops:  # what a row has one of
+                    for value in op.results:
+                        if value.shape == shape[:-1]:
+                            em.value(value, outer)
+                        elif value.shape == (*shape[:-1], 1):
+                            em.value(value, (*outer, ZERO))
+                    if waiting and op is waiting[0][1]:
+                        value, _ = waiting.pop(0)
+                        family.pointers[value] = family.kept.pop(value)
+                        if waiting:
+                            family.kept[waiting[0][0]] = home
 
             def elements(wide: Emitter, column: Index) -> None:
                 index = (*outer, column)
@@ -194,7 +194,7 @@ def emit(family: Family, block: Block, outputs: Sequence[V], begin: V, end: V, n
 
             if lines:
                 before, many = family.at(1).ix.flatten((*outer, ZERO), shape), max(1, wide * width // lines)
-                whole_lines.span(family, lines, many, before, i64(0), i64(columns), columns, elements)
+                whole_lines.span(family, lines, many, before, i64(0), i64(columns), (0, columns), elements)
             else:
                 span(family, width, ZERO, i64(columns), columns, elements, wide)
 

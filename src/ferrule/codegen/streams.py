@@ -7,7 +7,8 @@ seen when the kernel runs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from ferrule.codegen.emitter import Family
 from ferrule.codegen.llvm import V, i64
@@ -46,6 +47,16 @@ def alignment(
         if not alone and inner * size % found or found < least:
             return 0
     return found
+
+
+@contextmanager
+def kept_in_cache(family: Family) -> Iterator[None]:
+    """Stores are plain ones inside, whatever is around."""
+    stream, family.stream = family.stream, 0
+    try:
+        yield
+    finally:
+        family.stream = stream
 
 
 def either(family: Family, pointers: Sequence[V], outputs: Sequence[V], align: int, write: Callable[[], int]) -> int:

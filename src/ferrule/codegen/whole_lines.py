@@ -6,7 +6,7 @@ left at both ends is masked. Only such lines can go past the cache as well (code
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from ferrule.codegen import memory, streams
 from ferrule.codegen.emitter import Emitter, Family
@@ -24,16 +24,18 @@ LONG_ROW, SLOW, APART = 8, 30, "znver"
 LIGHT = 8.0
 
 
-def lanes(family: Family, block: Block, inner: int, flops: float) -> int:
-    """How many lanes fill a line, if rows of `inner` elements that begin anywhere in one are better gone over by lines,
-    or can go past the cache so; else 0. `flops`: operations for each element."""
+def lanes(family: Family, block: Block, inner: int, flops: float, pieces: Sequence[tuple[int, int]] = ()) -> int:
+    """How many lanes fill a line, if rows of `inner` elements, or pieces of them, that begin anywhere in one are better
+    gone over by lines, or can go past the cache so; else 0. `flops`: operations for each element."""
     machine, result = family.machine, tensor(block.results[0])
     masks = machine.triple.startswith("x86_64") and machine.vector_bytes >= 32
     if machine.grouped or not masks or len(block.results) != 1 or result.dtype.is_complex:
         return 0
     sizes = [result.dtype.itemsize, *(tensor(value).dtype.itemsize for value in block.args)]
     many, narrow = LINE // sizes[0], machine.vector_bytes < LINE
-    if inner % many == 0 or inner < LONG_ROW * many or narrow and min(sizes) < memory.MASKED:
+    if all(n % many == 0 for n in (inner, *(begin for begin, _ in pieces))):
+        return 0
+    if inner < LONG_ROW * many or narrow and min(sizes) < memory.MASKED:
         return 0
     light = flops <= (0.0 if result.dtype == bf16 else LIGHT) and not (narrow and machine.cpu.startswith(APART))
     return many if light or past_the_cache(family, block, many, inner) else 0
@@ -53,11 +55,12 @@ def span(
     before: Index,
     first: V,
     last: V,
-    size: int,
+    bounds: tuple[int, int],
     body: Callable[[Emitter, Index], None],
 ) -> None:
-    """`body(emitter, index)` for index in [first, last) of a row of `size`, which has so many elements `before` it in
-    the result: masked up to the next line of `width` elements, then `wide` lines at once, then one, and masked again.
+    """`body(emitter, index)` for index in [first, last) of a row that has so many elements `before` it in the result:
+    masked up to the next line of `width` elements, then `wide` lines at once, then one, and masked again. `bounds` is
+    what is known of the index.
     """
     b, em = family.b, family.at(width)
     ramp = V(f"<{width} x i64>", f"<{', '.join(f'i64 {lane}' for lane in range(width))}>")
@@ -66,7 +69,7 @@ def span(
         def some() -> list[V]:
             mask = b.compare("icmp slt", ramp, b.splat(lanes, width))
             with em.scope(), em.masked(mask):
-                body(em, Index(at, 1, 0, size))
+                body(em, Index(at, 1, *bounds))
             return []
 
         b.branch(b.compare("icmp ne", lanes, i64(0)), some)
@@ -76,7 +79,7 @@ def span(
 
         def vector(i: V, _: list[V]) -> list[V]:
             with many.scope():
-                body(many, Index(i, 1, 0, size))
+                body(many, Index(i, 1, *bounds))
             return []
 
         left = b.binary("sub", last, start)
