@@ -47,6 +47,7 @@ ROWS = 256
 
 # Computes and stores what belongs to one index (one component per loop, outermost first).
 Body = Callable[[Emitter, Sequence[Component]], None]
+Offset = Callable[[Emitter, Sequence[Component]], Index]
 
 
 def emit(family: Family, block: Block, outputs: Sequence[V], begin: V, end: V, nanoseconds: float) -> tuple[int, int]:
@@ -113,7 +114,11 @@ def emit(family: Family, block: Block, outputs: Sequence[V], begin: V, end: V, n
     whole = width if not alone and sizes[-1] % (wide * width) else wide * width
     past = streams.alignment(family, block, whole, sizes[-1], alone=alone)
     cost = sum(OPS[op.name].flops for op in block.ops)
-    if parts and width > 1 and (line := whole_lines.lanes(family, block, sizes[-1], cost, parts.columns)):
+    if (
+        parts
+        and width > 1
+        and (line := whole_lines.lanes(family, block, sizes[-1], cost, [low for low, _ in parts.columns]))
+    ):
         parts = parts._replace(line=line)
     if parts and (width == 1 or _better_whole(block, family.machine, parts, width, sizes[-1], past > 0)):
         parts = None
@@ -233,12 +238,14 @@ def nest(
     some: int = 1,
     parts: borders.Parts | None = None,
     lines: int = 0,
+    offset: Offset | None = None,
 ) -> int:
     """Loops over an index space, `width` lanes along the innermost dimension, `wide` registers; gives the grid.
 
     `some`: so many rows of the dimension before the innermost are written out, see `rows_at_once`. `parts`: each row is
     gone over in these, in place of `cuts` (codegen/borders.py). `lines`: stores are of whole lines of so many elements,
-    wherever rows begin (codegen/whole_lines.py).
+    wherever rows begin (codegen/whole_lines.py); `offset` is the
+    place of an element in the result, if that has not the shape of the index space.
     """
     if family.machine.grouped:
         return items.each(family, sizes, width, body)
@@ -247,7 +254,8 @@ def nest(
         sizes[-1] //= some
     rows = prod(sizes)
     per_element = max(nanoseconds / (rows * some * inner), PIECE_NS / PIECE)
-    step = width * (parts.wide if parts else wide)
+    step, several = width * (parts.wide if parts else wide), max(1, wide * width // max(lines, 1))
+    offset = offset or (lambda em, at: em.ix.flatten(at, (*sizes, inner)))
     piece = max(int(PIECE_NS / per_element) // step, 1) * step
     pieces = 1
     if inner > piece and rows < ROWS:
@@ -269,7 +277,7 @@ def nest(
             if counted:
                 outer = [Index(c, 0, 0, size) for c, size in zip(counters, sizes, strict=True)]
             if parts:
-                before = em.ix.flatten((*outer, ZERO), (*sizes, inner))
+                before = offset(em, (*outer, ZERO))
             if parts and pieces > 1:
                 borders.each_run(family, parts, width, piece, before, outer, which, body)
                 return []
@@ -280,8 +288,8 @@ def nest(
                 at = (*outer[:-1], em.ix.add(em.ix.mul(outer[-1], some), k)) if some > 1 else outer
                 write = partial(_place, body, at)
                 if lines:
-                    before, many = em.ix.flatten((*at, ZERO), (*sizes, inner)), max(1, wide * width // lines)
-                    whole_lines.span(family, lines, many, before, first.base, last, (0, inner), write)
+                    before = offset(em, (*at, ZERO))
+                    whole_lines.span(family, lines, several, before, first.base, last, (0, inner), write)
                 else:
                     span(family, width, first, last, inner, write, wide, cuts)
         return _next(family, counters, sizes)
@@ -293,7 +301,12 @@ def nest(
         first = ix.mul(Index(begin, 0, 0, pieces), piece)
         last = ix.clamp(ix.mul(Index(end, 0, 0, pieces + 1), piece), 0, inner)
         row = ix.split(ZERO, sizes)
-        span(family, width, first, last.base, inner, lambda em, at: body(em, (*row, at)), wide, cuts, sides)
+        if lines:
+            before = offset(family.at(1), (*row, ZERO))
+            write = partial(_place, body, row)
+            whole_lines.span(family, lines, several, before, first.base, last.base, (0, inner), write)
+        else:
+            span(family, width, first, last.base, inner, partial(_place, body, row), wide, cuts, sides)
     else:
         ix = family.at(1).ix
         start = ix.split(Index(begin, 0, 0, rows + 1), sizes) if counted else ()

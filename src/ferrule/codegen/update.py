@@ -7,9 +7,10 @@ an element expression like any other.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from math import prod
 
-from ferrule.codegen import concurrent, fetch_ahead, places, short_rows, sorted_places
+from ferrule.codegen import concurrent, fetch_ahead, places, short_rows, sorted_places, streams, whole_lines
 from ferrule.codegen.emitter import Emitter, Family
 from ferrule.codegen.index import ZERO, Component, Cond, Index, strides
 from ferrule.codegen.interleave import SHORT
@@ -20,6 +21,7 @@ from ferrule.codegen.row_pieces import in_pieces
 from ferrule.codegen.runs import joined
 from ferrule.codegen.scalar import compute_type
 from ferrule.ir import Block, Op, ScatterDims, Value, tensor
+from ferrule.ops import OPS
 
 # Registers of a window that are worth a thread.
 SHARED = 4
@@ -51,11 +53,12 @@ def _slice(
     base = one.ix.flatten(starts, whole)
     sizes = joined([update], shape, [d for d in range(len(shape)) if shape[d] != whole[d]])
 
+    def offset(em: Emitter, at: Sequence[Component]) -> Index:
+        return em.ix.add(em.ix.flatten(em.ix.reshape(at, sizes, shape), shape, strides(whole)), base)
+
     def element(em: Emitter, at: Sequence[Component]) -> None:
-        index = em.ix.reshape(at, sizes, shape)
-        lanes = em.value(update, index)
-        offset = em.ix.add(em.ix.flatten(index, shape, strides(whole)), base)
-        em.store(outputs[0], update.dtype, offset, lanes)
+        lanes = em.value(update, em.ix.reshape(at, sizes, shape))
+        em.store(outputs[0], update.dtype, offset(em, at), lanes)
 
     bare = [op for op in block.ops if op is not root]
     if (columns := _short_rows(family, bare, update, sizes)) is not None:
@@ -64,14 +67,20 @@ def _slice(
             with short_rows.by_number(family, columns, bare, em) as number:
                 places = [em.ix.reshape([*outer, first, number(k)], sizes, shape) for k in range(columns.count)]
                 found = [em.value(update, place) for place in places]
-            offset = em.ix.add(em.ix.flatten(places[0], shape, strides(whole)), base)
-            columns.store_apart(em, outputs[0], update.dtype, offset, found)
+            columns.store_apart(em, outputs[0], update.dtype, offset(em, [*outer, first, number(0)]), found)
 
         grid = in_pieces(family, sizes, columns.width, begin, end, rows, rows)
         return grid, grain(grid, nanoseconds)
     width = lane_count(block, family.machine, sizes[-1])
     wide = registers(bare, width, sizes[-1], prod(sizes))
-    grid = nest(family, sizes, width, begin, end, element, nanoseconds, wide)
+    part = Block()  # what is written, and what is read for it
+    part.args, part.ops, part.results = [a for a in block.args if a is not root.operands[0]], bare, [update]
+    cost = sum(OPS[op.name].flops for op in bare)
+    plain = width > 1 and not any(op.regions for op in bare)
+    lines = whole_lines.lanes(family, part, sizes[-1], cost, begins=[1]) if plain else 0  # may begin anywhere
+    past = lines and whole_lines.past_the_cache(family, part, lines, sizes[-1])
+    write = partial(nest, family, sizes, width, begin, end, element, nanoseconds, wide, lines=lines, offset=offset)
+    grid = streams.either(family, [family.pointers[a] for a in part.args], outputs, past, write)
     return grid, grain(grid, nanoseconds)
 
 

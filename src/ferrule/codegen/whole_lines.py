@@ -24,16 +24,16 @@ LONG_ROW, SLOW, APART = 8, 30, "znver"
 LIGHT = 8.0
 
 
-def lanes(family: Family, block: Block, inner: int, flops: float, pieces: Sequence[tuple[int, int]] = ()) -> int:
-    """How many lanes fill a line, if rows of `inner` elements, or pieces of them, that begin anywhere in one are better
-    gone over by lines, or can go past the cache so; else 0. `flops`: operations for each element."""
+def lanes(family: Family, block: Block, inner: int, flops: float, begins: Sequence[int] = ()) -> int:
+    """How many lanes fill a line, if rows of `inner` elements that begin anywhere in one are better gone over by lines,
+    or can go past the cache so; else 0. `flops`: operations for each element; `begins`: where else something begins."""
     machine, result = family.machine, tensor(block.results[0])
     masks = machine.triple.startswith("x86_64") and machine.vector_bytes >= 32
     if machine.grouped or not masks or len(block.results) != 1 or result.dtype.is_complex:
         return 0
     sizes = [result.dtype.itemsize, *(tensor(value).dtype.itemsize for value in block.args)]
     many, narrow = LINE // sizes[0], machine.vector_bytes < LINE
-    if all(n % many == 0 for n in (inner, *(begin for begin, _ in pieces))):
+    if all(n % many == 0 for n in (inner, *begins)):
         return 0
     if inner < LONG_ROW * many or narrow and min(sizes) < memory.MASKED:
         return 0
