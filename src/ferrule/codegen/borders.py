@@ -60,7 +60,7 @@ def parts(block: Block, sizes: Sequence[int]) -> Parts | None:
     if not 1 < len(columns) <= PIECES:
         return None
     cost = sum(OPS[op.name].flops for op in block.ops)
-    if len(columns) * len(rows) > PARTS:
+    if len(columns) * len(rows) > PARTS or cost * len(columns) * len(rows) > COST:
         rows = [(0, outer)]
     if cost * len(columns) * len(rows) > COST or cost > LIGHT and inner < SHORT:
         return None

@@ -22,6 +22,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from math import prod
 
+from ferrule.codegen.borders import SHORT
 from ferrule.codegen.reduce import runs_along_lanes
 from ferrule.codegen.row_loop import COSTLY
 from ferrule.codegen.scan import direction
@@ -46,7 +47,8 @@ LIGHT = 2.0
 # element; a kernel with a row in each lane computes it once (codegen/interleave.py).
 FEW, AGAIN = 4.0, 128.0
 # Parts of joined arrays up to this cost are not written to memory first: where they meet in a vector, all are computed.
-JOINED = 8.0
+# Long rows are cut where parts meet (codegen/borders.py).
+JOINED, JOINED_IN_LONG = 8.0, 40.0
 # What the write of a tensor costs, in reads of one: the cache reads a line before it writes it.
 WRITE = 1.5
 # No kernel grows past this cost per element, so that the code stays small and compile time linear.
@@ -572,7 +574,7 @@ class _Fuser:
             return LIMIT if value is user.operands[_targets(user)] else 1
         if user.name == "gather" and value is user.operands[0]:
             return LIMIT
-        if user.name in ("concatenate", "pad") and value.shape and self.cost[value] <= JOINED:
+        if user.name in ("concatenate", "pad") and value.shape and self.cost[value] <= self._joined(user, value):
             if not any(user.attrs.get("interior_padding", ())):  # in every vector there is something of all parts
                 return 1
         if user.name == "concatenate" and user.result not in self.escaping:
@@ -581,6 +583,12 @@ class _Fuser:
                 return max(prod(u.attrs["slice_sizes"]) for u in readers)
         reads = value.shape[-1] if user.name == "gather" and value.shape else 1
         return reads * _size(user.results[0]) / max(1, _size(value))
+
+    def _joined(self, user: Op, part: Value) -> float:
+        """Up to which cost a part of this joined array is computed where that is read."""
+        kept = self.machine is None or self.machine.grouped
+        kept = kept or any(len(self.users.get(v, ())) > 1 for v in (part, user.result))  # it would be computed twice
+        return JOINED if kept or tensor(user.result).shape[-1] < SHORT else JOINED_IN_LONG
 
     # --- construction -------------------------------------------------------------------------------------------
     def _build(self) -> Block:
