@@ -1,7 +1,7 @@
 """The compiler: one function, one line per stage.
 
-read → legalize → import (→ partition) → simplify → loop_products → channels_last → match → split → hoist → expand →
-count → control → carries → contract → fuse → finish (with alternate) → allocate → assemble → Program
+read → legalize → import (→ partition) → simplify → loop_products → channels_last → match → split → hoist → place →
+expand → count → control → carries → contract → fuse → finish (with alternate) → allocate → assemble → Program
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from ferrule.passes.match import match
 from ferrule.passes.match_attention import match_attention
 from ferrule.passes.pair_products import pair_products
 from ferrule.passes.partition import partition
+from ferrule.passes.placed import placed
 from ferrule.passes.quotients import quotients
 from ferrule.passes.scatter_sums import scatter_sums
 from ferrule.passes.simplify import simplify
@@ -108,6 +109,7 @@ def compile_module(module: Module, settings: CompileOptions, trace: Trace, machi
         free = settings.propagate_to_outputs
         module = trace.stage("partition", lambda: partition(module, replicas, partitions, free))
     main = module.main
+    program = describe(module, main, settings)
     graph = trace.stage("simplify", lambda: stacked(scatter_sums(simplify(main.body, ours=True))))
     graph = trace.stage("loop_products", lambda: loop_products(graph))
     if not machine.grouped:
@@ -117,6 +119,9 @@ def compile_module(module: Module, settings: CompileOptions, trace: Trace, machi
         graph = trace.stage("epilogue", lambda: simplify(attach_epilogues(graph), ours=True))
     graph = trace.stage("split", lambda: split(graph))
     graph = trace.stage("hoist", lambda: turn(hoist(graph), panels=not machine.grouped))
+    if not machine.grouped:
+        kept = [arg for arg, param in zip(graph.args, program.params, strict=True) if param.alias == NOT_DONATED]
+        graph = trace.stage("place", lambda: placed(graph, kept))
     graph = trace.stage("expand", lambda: expand(windows(graph, machine, ours=True), machine, ours=True))
     graph = trace.stage("count", lambda: count(graph))
     graph = trace.stage("control", lambda: flatten_control(graph, machine))
@@ -125,7 +130,6 @@ def compile_module(module: Module, settings: CompileOptions, trace: Trace, machi
     fused = trace.stage("fuse", lambda: late_carries(fuse(graph, machine, ours=True)))
     dismantle(graph)
     graph = fused
-    program = describe(module, main, settings)
     if not machine.grouped:
         aliases = [p.alias for p in program.params]
         graph = trace.stage("finish", lambda: alternate(pair_products(finish_products(graph, aliases, machine))))

@@ -65,6 +65,16 @@ def in_place(u):
     return lax.fori_loop(0, 8, lambda i, u: u * 2 + 1, u)
 
 
+def edges(u):
+    """What is changed afterwards lies where the new state does."""
+
+    def step(i, u):
+        u = (u + 0.1 * around(u)).at[0].set(1.0)
+        return u.at[:, -1].set(u[:, -2])
+
+    return lax.fori_loop(0, 8, step, u)
+
+
 def short(u):
     return lax.fori_loop(0, 3, lambda i, u: u + around(u), u)
 
@@ -85,6 +95,7 @@ PROGRAMS = {
     "nested": (nested, [1, 2], 0),
     "kept": (kept, [2], 0),
     "exchanged": (exchanged, [1], 0),
+    "edges": (edges, [2], 0),
     "in place": (in_place, [1], 0),
     "short": (short, [1], 1),
     "until": (until, [1], None),
@@ -117,6 +128,6 @@ def test_copies(name, donate):
 
 
 def test_small_states_stay():
-    block = drop_carries(count(simplify(graph(wave(10), normal(20, 30)))))
+    block = drop_carries(count(simplify(graph(wave(10), normal(8, 15)))))
     fused = late_carries(fuse(block, host()))
     assert alternate(fused) is fused

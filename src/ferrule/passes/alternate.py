@@ -13,7 +13,7 @@ from ferrule.ir import Block, Op, Tensor, Value, inline, rewrite
 from ferrule.passes.allocate import reads_own_element, viewed
 
 # Copies of fewer bytes, bodies of more ops, and loops of fewer iterations are left alone.
-COPIED, OPS_TWICE, TRIPS = 1 << 18, 32, 4
+COPIED, OPS_TWICE, TRIPS = 1 << 10, 32, 4
 # A body's constants are stored as often as they are there.
 CONSTANT = 1024
 # Ops that a body may hold to be repeated: kernels, calls and views.
@@ -80,7 +80,7 @@ def copied(body: Block) -> int:
     for i, (arg, value) in enumerate(zip(body.args, body.results, strict=True)):
         if not isinstance(value.type, Tensor) or value is arg:
             continue
-        source = viewed(value)
+        source = _first(value)
         stays = source.op in position and source not in placed
         placed.add(source)
         if stays:
@@ -91,6 +91,18 @@ def copied(body: Block) -> int:
             stays = read_last < at or (read_last == at and _in_place(writer, source, body.args[i]))
         total += 0 if stays else value.type.nbytes
     return total
+
+
+def _first(value: Value) -> Value:
+    """What is written first where a value lies: updates are made in the memory of what they change, which may be an
+    argument's already."""
+    value = viewed(value)
+    while (op := value.op) is not None and value.index < op.attrs.get("update", 0):
+        before = viewed(op.operands[value.index])
+        if before.op is None:
+            break
+        value = before
+    return value
 
 
 def _in_place(writer: Op, value: Value, old: Value) -> bool:
