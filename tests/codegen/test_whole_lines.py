@@ -121,6 +121,60 @@ def test_pieces_of_rows(shapes: list[tuple[int, int]], vector: int, cache: int) 
             assert (out[want.size :] == 9).all()
 
 
+def crossed(dtype: str, shape: tuple[int, ...], order: tuple[int, ...]) -> Block:
+    g = Graph(Tensor(shape, DTYPES[dtype]))
+    return g.done(g("negate", g("transpose", g.args[0], permutation=order)))
+
+
+@on_x86
+@pytest.mark.parametrize("vector", [32, 64])
+@pytest.mark.parametrize("cache", [4096, LARGE])
+@pytest.mark.parametrize(
+    ("dtype", "shape", "order"),
+    [
+        ("f32", (203, 130), (1, 0)),
+        ("f32", (1501, 150), (1, 0)),  # more than waits at once, and a rest of a few columns
+        ("f64", (530, 139), (1, 0)),
+        ("i32", (2, 205, 144), (0, 2, 1)),
+        ("f32", (21, 13, 160), (2, 0, 1)),
+    ],
+)
+def test_squares_wait_for_lines(
+    dtype: str, shape: tuple[int, ...], order: tuple[int, ...], vector: int, cache: int
+) -> None:
+    if vector > host().vector_bytes:
+        pytest.skip(f"this processor has no registers of {vector} bytes, so that the kernel cannot run")
+    machine = replace(host(), cache_bytes=cache, second_cache_bytes=64, threads=1, vector_bytes=vector, cpu="haswell")
+    block = crossed(dtype, shape, order)
+    kernel, x = emit_kernel(block, "k", machine), sample(shape, dtype)
+    squares = dtype != "f64" or vector == 64  # of fewer lanes there are none
+    assert ("alloca" in kernel.text and "waiting.head" in kernel.text) == squares
+    (want,), linked = evaluate(block, [x]), Linked([kernel], machine)
+    past = cache == 4096 and (vector == 64 or want.shape[-1] > 30 * 64 / want.itemsize)
+    assert ("!nontemporal" in kernel.text) == past
+    for offset in (0, DTYPES[dtype].itemsize):
+        for pieces in (1, 3):
+            out = aligned(np.full(want.size + 64, 9, x.dtype), offset)
+            linked.run(kernel, [aligned(x), out[: want.size].reshape(want.shape)], pieces)
+            np.testing.assert_array_equal(out[: want.size].reshape(want.shape), want)
+            assert (out[want.size :] == 9).all()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "shape", "near", "waits"),
+    [
+        ("f32", (203, 130), 64, True),
+        ("f32", (203, 130), 1 << 20, False),  # the nearer caches hold it
+        ("bf16", (203, 130), 64, False),
+        ("f32", (203, 40), 64, False),  # few rows
+        ("f32", (208, 130), 64, False),  # whose lines end with them
+    ],
+)
+def test_squares_that_do_not_wait(dtype: str, shape: tuple[int, ...], near: int, waits: bool) -> None:
+    machine = replace(of(64, LARGE), second_cache_bytes=near, threads=1)
+    assert ("alloca" in emit_kernel(crossed(dtype, shape, (1, 0)), "k", machine).text) == waits
+
+
 @pytest.mark.parametrize("cache", [4096, LARGE])
 @pytest.mark.parametrize("shape", [(300, 100), (7, 90), (3, 129, 5)])
 def test_much_of_short_rows_is_at_their_ends(shape: tuple[int, ...], cache: int) -> None:

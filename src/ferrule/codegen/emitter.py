@@ -282,6 +282,11 @@ class Emitter:
         raw = list(lanes) if dtype.is_complex else [self.s.to_memory(dtype, lanes)]
         memory.store(self.ix, pointer, dtype, offset, raw, self._mask(), self.family.stream)
 
+    def copy(self, dtype: DType, source: V, at: Index, target: V, to: Index) -> None:
+        """Moves elements as they lie in memory."""
+        raw = memory.load(self.ix, source, dtype, at, self._mask())
+        memory.store(self.ix, target, dtype, to, raw, self._mask(), self.family.stream)
+
     def table(self, values: np.ndarray, dtype: DType, index: Sequence[Component]) -> Lanes:
         """An element of an array that is stored with the code."""
         raw = np.ascontiguousarray(values).tobytes()

@@ -32,7 +32,7 @@ from ferrule.codegen.llvm import V, i64
 from ferrule.codegen.reduce import runs_along_lanes
 from ferrule.codegen.runs import loops, viewed
 from ferrule.codegen.scalar import compute_type
-from ferrule.codegen.tiles import Squares, crossing, plan, plan_runs, tiles, tiles_of_runs
+from ferrule.codegen.tiles import Squares, crossing, plan, plan_runs, tiles, tiles_of_runs, wait, waits_for_lines
 from ferrule.errors import Internal
 from ferrule.ir import Block, Op, Value, tensor
 from ferrule.ops import OPS
@@ -86,7 +86,7 @@ def emit(family: Family, block: Block, outputs: Sequence[V], begin: V, end: V, n
         return tiles_device.emit(family, sizes, row, compute, write), 1
     squares = plan(block, along, sizes, lane_count(block, family.machine, prod(sizes)))
     if squares and squares.rows != (len(sizes) - 2,):
-        return _in_squares(family, block, sizes, squares, outputs, begin, end, element, nanoseconds)
+        return _in_squares(family, block, sizes, squares, outputs, begin, end, element, compute, nanoseconds)
     if not family.machine.grouped and (rows := plan_runs(block, along, sizes)):
         width = lane_count(block, family.machine, sizes[-1])
         grid = tiles_of_runs(family, sizes, rows, begin, end, partial(_run, family, width, sizes[-1], element))
@@ -108,7 +108,7 @@ def emit(family: Family, block: Block, outputs: Sequence[V], begin: V, end: V, n
         width = lane_count(block, family.machine, sizes[-1], prod(sizes[:-1]), whole=parts is None)
     pointers = [family.pointers[a] for a in block.args]
     if squares and not family.columns:
-        return _in_squares(family, block, sizes, squares, outputs, begin, end, element, nanoseconds)
+        return _in_squares(family, block, sizes, squares, outputs, begin, end, element, compute, nanoseconds)
     wide = registers(block.ops, width, sizes[-1], prod(sizes))
     alone = len(sizes) == 1
     whole = width if not alone and sizes[-1] % (wide * width) else wide * width
@@ -161,6 +161,7 @@ def _in_squares(
     begin: V,
     end: V,
     body: Body,
+    compute: Callable[[Emitter, Sequence[Component]], list[Lanes]],
     nanoseconds: float,
 ) -> tuple[int, int]:
     # How many squares make a line; what is read in the result's order would be read in pieces where they are several.
@@ -168,8 +169,13 @@ def _in_squares(
     lines = {n: streams.alignment(family, block, n * squares.side, lanes, whole_lines=True) for n in numbers}
     abreast = next((n for n in numbers if lines[n]), 1)
     pointers = [family.pointers[a] for a in block.args]
-    write = partial(tiles, family, sizes, squares, begin, end, body, abreast)
-    grid = streams.either(family, pointers, outputs, lines[abreast], write)
+    past, waits = lines[abreast], None
+    cost = sum(OPS[op.name].flops for op in block.ops)
+    if not past and (line := waits_for_lines(family, block, sizes, squares, cost)):
+        waits = wait(family, squares, outputs[0], tensor(block.results[0]).dtype, line, compute)
+        past, abreast = whole_lines.past_the_cache(family, block, line, lanes), 1
+    loops = partial(tiles, family, sizes, squares, begin, end, body, abreast, waits)
+    grid = streams.either(family, pointers, outputs, past, loops)
     return grid, grain(grid, nanoseconds)
 
 

@@ -10,16 +10,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from ferrule.codegen.emitter import Emitter, Family, Tile
+from ferrule.codegen import streams, whole_lines
+from ferrule.codegen.emitter import Emitter, Family, Lanes, Tile
 from ferrule.codegen.index import ZERO, Component, Index
-from ferrule.codegen.llvm import V
+from ferrule.codegen.llvm import V, i64
 from ferrule.codegen.runs import orders
 from ferrule.ir import Block, Value, tensor
+from ferrule.ir.types import DType
 from ferrule.ops import OPS
 
 # Squares in one iteration of the grid, in each direction; rows of them where whole lines go past the cache.
 ROWS, COLUMNS = 4, 16
 TALL = 64
+# Bytes of rows that wait until their lines are whole: where there are many rows, of larger elements, and the nearer
+# caches do not hold the result so many times.
+WAITING, WAITING_ROWS, WAITING_ELEMENT, CACHES = 1 << 15, 8, 4, 2
 # Runs of lanes that are shorter than so many squares go together with the next ones.
 LANES = 4
 # Runs of less than a line: so many of them in one iteration of the grid, in each direction.
@@ -182,6 +187,44 @@ def square_side(block: Block, width: int) -> int:
     return max(4, min(width, 16) // 2) if mixed else min(width, 16)
 
 
+@dataclass(frozen=True)
+class Wait:
+    """Where rows of squares wait until lines of the result are whole: `columns` elements of each, after as many as a
+    square has. `compute` gives an element's lanes; lines of the result have `line` elements."""
+
+    memory: V
+    result: V
+    dtype: DType
+    columns: int
+    line: int
+    compute: Callable[[Emitter, Sequence[Component]], list[Lanes]]
+
+
+def waits_for_lines(family: Family, block: Block, sizes: Sequence[int], squares: Squares, flops: float) -> int:
+    """The elements of a line, if rows of the result begin anywhere in one and are better written by lines; else 0."""
+    machine, result = family.machine, tensor(block.results[0])
+    rows = prod(sizes[r] for r in squares.rows)
+    near = CACHES * machine.second_cache_bytes * machine.threads
+    if result.dtype.itemsize < WAITING_ELEMENT or result.nbytes < near or rows < WAITING_ROWS * squares.side:
+        return 0
+    return whole_lines.lanes(family, block, prod(sizes[squares.lanes :]), flops) if squares.again else 0
+
+
+def wait(
+    family: Family,
+    squares: Squares,
+    result: V,
+    dtype: DType,
+    line: int,
+    compute: Callable[[Emitter, Sequence[Component]], list[Lanes]],
+) -> Wait:
+    """The memory, on the stack of the thread."""
+    columns = WAITING // (squares.side * dtype.itemsize)
+    nbytes = squares.side * (columns + squares.side) * dtype.itemsize
+    memory = family.b.emit("ptr", f"alloca [{nbytes} x i8], align 64")
+    return Wait(memory, result, dtype, columns, line, compute)
+
+
 def tiles(
     family: Family,
     sizes: Sequence[int],
@@ -190,6 +233,7 @@ def tiles(
     end: V,
     body: Callable[[Emitter, Sequence[Component]], None],
     abreast: int = 1,
+    waits: Wait | None = None,
 ) -> int:
     """Loops over the index space in squares of `side` rows by `side` lanes; gives the grid.
 
@@ -207,6 +251,8 @@ def tiles(
     outside = [d for d in range(squares.lanes) if d not in squares.rows]
     others = [sizes[d] for d in outside]
     high, wide = (ROWS * width, COLUMNS * width) if abreast == 1 else (TALL * width, abreast * width)
+    if waits:
+        high, wide = TALL * width, waits.columns
     down, right = -(-rows // high), -(-inner // wide)
     edge_width = 1 if family.machine.grouped else width  # there are no loads from many addresses in SPIR-V
 
@@ -248,8 +294,42 @@ def tiles(
                             tile.number = number
                             tile.row = em.ix.add(first, number)._replace(high=rows)
                             family.tile = tile
-                            body(vectors, place(tile.row, part))
+                            if waits:
+                                with streams.kept_in_cache(family):
+                                    (value,) = waits.compute(vectors, place(tile.row, part))
+                                    vectors.store(waits.memory, waits.dtype, waiting(vectors, number, part), value)
+                            else:
+                                body(vectors, place(tile.row, part))
                     family.tile = None
+
+            def waiting(em: Emitter, number: Index | int, lanes: Index) -> Index:
+                """The place where an element waits, which a square may have computed again."""
+                assert waits is not None
+                beside = em.ix.add(em.ix.sub(lanes, left), width)._replace(low=0, high=wide + width)
+                row = em.ix.mul(number, wide + width) if isinstance(number, Index) else number * (wide + width)
+                return em.ix.add(beside, row)
+
+            def written(y: V) -> None:
+                """Rows of squares, as far as they go, from where they wait."""
+                first, _ = within(y, rows)
+
+                def one(number: V, _: list[V]) -> list[V]:
+                    assert waits is not None
+                    with em.scope():
+                        here = Index(number, 0, 0, width)
+                        row = em.ix.add(Index(first, 0, 0, rows), here)._replace(high=rows)
+                        before = em.ix.flatten(place(row, ZERO), sizes)
+
+                        def element(e: Emitter, at: Index) -> None:
+                            to = e.ix.flatten(place(row, at), sizes)
+                            e.copy(waits.dtype, waits.memory, waiting(e, here, at), waits.result, to)
+
+                        several = max(1, 4 * width // waits.line)
+                        ends = (left.base, last_lane.base)
+                        whole_lines.span(family, waits.line, several, before, *ends, (0, inner), element)
+                    return []
+
+                b.loop(i64(0), i64(width), 1, [], one, "waiting")
 
             def strip(y: V, _: list[V]) -> list[V]:
 
@@ -258,6 +338,8 @@ def tiles(
                     return []
 
                 b.loop(left.base, last_lane.base, abreast * width, [], one, "squares")
+                if waits:
+                    written(y)
                 return []
 
             b.loop(top.base, last_row.base, width, [], strip, "strips")
