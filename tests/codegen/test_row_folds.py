@@ -320,3 +320,23 @@ def test_all_of_an_expression(shape: tuple[int, ...]) -> None:
     (first, *_) = fuse(block, host()).ops
     text = emit_kernel(first.regions[0], "k", host()).text
     assert "udiv" not in text and "extractelement <64 x i" not in text
+
+
+@pytest.mark.parametrize(
+    ("shape", "large"),
+    [
+        ((240, 512), True),
+        ((200, 512), False),  # less than a second-level cache
+        ((240, 500), False),  # whose rows lie anywhere in it
+        ((120, 1024), True),
+        ((60, 2048), False),  # as long as they are good for
+        ((250, 1024), True),
+        ((250, 1000), True),  # twice that cache
+    ],
+)
+def test_rows_that_share_few_places_of_a_cache(
+    monkeypatch: pytest.MonkeyPatch, shape: tuple[int, int], large: bool
+) -> None:
+    monkeypatch.setattr(row_folds, "LARGE", 2)
+    machine = replace(host(), second_cache_bytes=500_000, vector_bytes=32)
+    assert row_folds.planned(case("", [(shape, "f32")], reduce).block, machine) == large

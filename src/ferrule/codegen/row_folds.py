@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
 # Arrays of less than so many times a processor's second-level cache may lie there, where the order matters little.
 LARGE = 2
+# Rows of so many bytes times some number, up to some length, share few places of a cache with each other: such arrays
+# do not lie in it well.
+CROWDED, CROWDED_ROW, CROWDED_LARGE = 1024, 4096, 7 / 8
 # The rows that are added up in turn, one result after the other: more lose digits. Longer sums are of sums of EACH rows
 # or so (passes/reduce_parts.py), fewer than FEWEST of which leave too much for the second stage.
 MOST, EACH, FEWEST = 256, 128, 32
@@ -51,8 +54,10 @@ _IN_ORDER = ("constant", "iota", "broadcast_in_dim", "reshape", "slice", "dynami
 _ELSEWHERE = ("transpose", "gather", "reverse", "concatenate", "pad")
 
 
-def is_large(nbytes: int, machine: Machine) -> bool:
-    return nbytes >= LARGE * machine.second_cache_bytes
+def is_large(nbytes: int, line: int, machine: Machine) -> bool:
+    """Are rows of `line` bytes better gone over as memory lies?"""
+    crowded = line % CROWDED == 0 and line <= CROWDED_ROW
+    return nbytes >= (min(CROWDED_LARGE, LARGE) if crowded else LARGE) * machine.second_cache_bytes
 
 
 def carries(op: Op) -> bool:
@@ -93,9 +98,10 @@ def planned(block: Block, machine: Machine) -> bool:
     found = [op for op in block.ops if op.name == "reduce"]
     if machine.grouped or not found or holders(block) is None:
         return False
-    if not is_large(sum(tensor(a).nbytes for a in block.args), machine):
-        return False
     shape, dims = found[0].operands[0].shape, found[0].attrs["dimensions"]
+    line = prod(shape[max(dims, default=-1) + 1 :]) * tensor(found[0].operands[0]).dtype.itemsize
+    if not is_large(sum(tensor(a).nbytes for a in block.args), line, machine):
+        return False
     alike = all(op.operands[0].shape == shape and op.attrs["dimensions"] == dims for op in found)
     return alike and all(_fits(op, machine) for op in found) and all(_plain(op) for op in block.ops if op not in found)
 

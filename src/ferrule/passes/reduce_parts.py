@@ -239,7 +239,8 @@ def _split_rows(out: Block, op: Op, operands: list[Value], machine: Machine | No
     rows, columns = prod(shape[d] for d in dims), prod(shape[dims[-1] + 1 :])
     if dims != list(range(dims[0], dims[-1] + 1)) or columns <= FEW or rows <= row_folds.MOST:
         return None
-    if not row_folds.is_large(tensor(source).nbytes, machine) or not row_folds.carries(op):
+    line = columns * source.dtype.itemsize
+    if not row_folds.is_large(tensor(source).nbytes, line, machine) or not row_folds.carries(op):
         return None
     if not starts_with_identity(op.regions[0], init) or not row_folds.in_order(source):
         return None
