@@ -45,6 +45,7 @@ from ferrule.passes.split import split
 from ferrule.passes.stacked import stacked
 from ferrule.passes.turn import turn
 from ferrule.passes.unread import drop_unread
+from ferrule.passes.wide_convolutions import wide_convolutions
 from ferrule.passes.windows import windows
 from ferrule.program import DONATED, NOT_DONATED, PYTHON, SMALL, TIMED, UNKNOWN, Output, Param, Program
 from ferrule.progress import reported
@@ -113,7 +114,7 @@ def compile_module(module: Module, settings: CompileOptions, trace: Trace, machi
     graph = trace.stage("simplify", lambda: stacked(scatter_sums(simplify(main.body, ours=True))))
     graph = trace.stage("loop_products", lambda: loop_products(graph))
     if not machine.grouped:
-        graph = trace.stage("channels_last", lambda: channels_last(graph, machine))
+        graph = trace.stage("channels_last", lambda: channels_last(wide_convolutions(graph, machine), machine))
     graph = trace.stage("match", lambda: match_all(graph, machine))
     if machine.grouped:
         graph = trace.stage("epilogue", lambda: simplify(attach_epilogues(graph), ours=True))
