@@ -46,6 +46,8 @@ JOINED: dict[str, tuple[Callable, list[np.ndarray]]] = {
     "moved to fit": (lambda x, y: lax.dynamic_update_slice(x, y, (-3, 20)), [X, Y]),
     "into zeros": (lambda y: jnp.zeros((40, 50), "f").at[1:-1, 1:-1].set(y), [Y]),
     "added to ones": (lambda y: jnp.ones((40, 50), "f").at[2:, :48].add(y), [Y]),
+    "one of three rows": (lambda x: x.at[1].set(x[0] - x[2]), [normal(3, 600)]),
+    "a column": (lambda x: x.at[:, 1].add(x[:, 0] * 2), [normal(900, 2)]),
     "loop": (lambda x: lax.fori_loop(0, 7, lambda _, u: u.at[1:-1, 1:-1].add(0.1 * flow(u)), x), [X]),
     "of an outer array": (
         lambda x, y: lax.fori_loop(0, 3, lambda _, u: x.at[:-2, 2:].set(jnp.cos(u)[2:, :-2]), x),
@@ -70,6 +72,18 @@ def test_joined(name: str) -> None:
 
 ROWS = lax.ScatterDimensionNumbers((0, 1), (), (0,))
 MANY = lax.ScatterDimensionNumbers((1, 2), (), (0,))
+
+
+@pytest.mark.parametrize("form", ["set", "add"])
+def test_all_of_it(form: str) -> None:
+    """What replaces all of an array is the result."""
+    x = normal(1, 2000)
+    f = lambda x: getattr(x.at[0], form)(jnp.sin(x[0]))  # noqa: E731
+    assert not (MOVING | {"concatenate", "pad"}) & set(names(f, x, donated=[0]))
+    got = jax.jit(f)(jax.device_put(x, jax.devices("ferrule")[0]))
+    np.testing.assert_allclose(np.asarray(got), np.sin(x) + (x if form == "add" else 0), rtol=1e-6, atol=1e-6)
+
+
 LEFT: dict[str, tuple[Callable, list[np.ndarray], list[int]]] = {
     "donated": (lambda x, y: x.at[1:-1, 1:-1].set(y), [X, Y], [0]),
     "computed": (lambda x, y: jnp.sin(x).at[1:-1, 1:-1].set(y), [X, Y], []),

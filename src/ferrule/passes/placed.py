@@ -50,39 +50,52 @@ def _find(block: Block, needed: set[Value], places: dict[Op, tuple[int, ...]]) -
             _find(region, needed | set(region.free() if op.name == "while" else ()), places)
         if op.name not in ("dynamic_update_slice", "scatter") or (begin := _begin(op)) is None:
             continue
-        target, update = op.operands[0], op.operands[-1 if op.name == "scatter" else 1]
+        target, update = op.operands[0], _update(op)
         base = target
         while base.op is not None and base.op.name == "reshape":
             (base,) = base.op.operands
         part = tensor(update).size / max(1, tensor(target).size)
-        ends = sum(a != b for a, b in zip(update.shape, target.shape, strict=True))
-        if tensor(target).size < LEAST or not 0 < ends <= DIMENSIONS or part < COPIED:
+        ends = sum(a != b for a, b in zip(_shape(op), target.shape, strict=True))
+        if tensor(target).size < LEAST or ends > DIMENSIONS or part < COPIED:
             continue
-        if splat(target) is not None or base in needed or part >= OF_ITSELF and _reads(update, base):
+        if ends == 0 or splat(target) is not None or base in needed or part >= OF_ITSELF and _reads(update, base):
             places[op] = begin
+
+
+def _update(op: Op) -> Value:
+    return op.operands[2 if op.name == "scatter" else 1]
+
+
+def _shape(op: Op) -> tuple[int, ...]:
+    """The shape of an update, with dimensions of one element where a scatter has none."""
+    shape = list(_update(op).shape)
+    if op.name == "scatter":
+        for d in op.attrs["scatter_dimension_numbers"].inserted_window_dims:
+            shape.insert(d, 1)
+    return tuple(shape)
 
 
 def _begin(op: Op) -> tuple[int, ...] | None:
     """Where the update of an op that puts one part somewhere begins, if that is known."""
-    whole, update = op.operands[0].shape, op.operands[1].shape
+    whole = op.operands[0].shape
     if op.name == "dynamic_update_slice":
         numbers = [constant(v) for v in op.operands[2:]]
         if any(n is None for n in numbers):
             return None
         return tuple(
             min(max(int(n.reshape(())), 0), w - u)  # type: ignore[union-attr]
-            for n, w, u in zip(numbers, whole, update, strict=True)
+            for n, w, u in zip(numbers, whole, _update(op).shape, strict=True)
         )
     dims, indices = op.attrs["scatter_dimension_numbers"], constant(op.operands[1])
-    if len(op.operands) != 3 or indices is None or dims.inserted_window_dims or dims.input_batching_dims:
+    if len(op.operands) != 3 or indices is None or dims.input_batching_dims:
         return None
-    update, order = op.operands[2].shape, dims.scatter_dims_to_operand_dims
-    if indices.size != len(order) or len(dims.update_window_dims) != len(update) or not _combines(op):
+    order = dims.scatter_dims_to_operand_dims
+    if indices.size != len(order) or len(dims.update_window_dims) != len(_update(op).shape) or not _combines(op):
         return None
     begin = [0] * len(whole)
     for d, n in zip(order, indices.reshape(-1), strict=True):
         begin[d] = int(n)
-    inside = all(0 <= b and b + u <= w for b, u, w in zip(begin, update, whole, strict=True))
+    inside = all(0 <= b and b + u <= w for b, u, w in zip(begin, _shape(op), whole, strict=True))
     return tuple(begin) if inside else None
 
 
@@ -110,12 +123,16 @@ def _reads(value: Value, target: Value) -> bool:
 
 
 def _joined(out: Block, op: Op, operands: list[Value], begin: tuple[int, ...]) -> Value:
-    target, update = operands[0], operands[-1 if op.name == "scatter" else 1]
+    target, update = operands[0], operands[2 if op.name == "scatter" else 1]
     shape, ones = target.shape, [1] * len(begin)
+    if update.shape != _shape(op):
+        update = out.add("reshape", [update], [Tensor(_shape(op), target.dtype)], {}, (), op.loc).result
     end = tuple(b + n for b, n in zip(begin, update.shape, strict=True))
     if op.name == "scatter" and returned_argument(op.regions[0]) is None:
         old = _cut(out, op, target, begin, end)
         update = out.add(op.regions[0].ops[0].name, [old, update], [update.type], {}, (), op.loc).result
+    if update.shape == shape:
+        return update
     if (number := splat(target)) is not None:
         around = {"edge_padding_low": begin, "edge_padding_high": tuple(n - e for n, e in zip(shape, end, strict=True))}
         attrs = around | {"interior_padding": (0,) * len(shape)}
