@@ -243,6 +243,24 @@ def cases() -> list[Case]:
             tolerance=0,
         )
     )
+    count = 8 * 28 * 28 * 64
+    found.append(
+        Case(
+            "3×3 of bf16, batch 8, 28² × 64, both gradients",
+            gradients(convolve),
+            lambda: (
+                normal(8, 28, 28, 64, dtype=jnp.bfloat16),
+                normal(3, 3, 64, 64, seed=1, scale=0.04, dtype=jnp.bfloat16),
+                normal(8, 28, 28, 64, seed=2, dtype=jnp.bfloat16),
+            ),
+            torch=Gradient(lambda x, w, g: (convolve_torch(x, w) * g).sum(), 2),
+            torch_arguments=weights_first,
+            torch_results=lambda found: (found[0], found[1].permute(2, 3, 1, 0)),
+            flops=4.0 * count * 9 * 64,
+            bytes=2.0 * (3 * count + 2 * 9 * 64 * 64),
+            tolerance=2e-2,
+        )
+    )
     count = 8 * 28 * 28 * 128
     found.append(
         Case(

@@ -79,6 +79,20 @@ def cases() -> list[Case]:
             bytes=8e6,
         ),
         Case(
+            "transpose, 3001 × 2003",
+            lambda x: x.T,
+            lambda: (normal(3001, 2003),),
+            torch=lambda x: x.T.contiguous(),
+            bytes=8.0 * 3001 * 2003,
+        ),
+        Case(
+            "x + row, 4000 × 1001",
+            lambda x, y: x + y,
+            lambda: (normal(4000, 1001), normal(1001, seed=1)),
+            torch=lambda x, y: x + y,
+            bytes=8.0 * 4000 * 1001,
+        ),
+        Case(
             "transpose of bf16, 4096²",
             lambda x: x.T,
             lambda: (normal(4096, 4096, dtype=jnp.bfloat16),),

@@ -90,6 +90,13 @@ def cases() -> list[Case]:
             bytes=ONCE,
             tolerance=2e-2,
         ),
+        Case(
+            "layer norm, 20000 × 1001",
+            layer_norm,
+            lambda: (normal(20000, 1001), 1 + normal(1001, seed=1, scale=0.1), normal(1001, seed=2, scale=0.1)),
+            torch=lambda x, scale, bias: torch.nn.functional.layer_norm(x, (1001,), scale, bias, 1e-5),
+            bytes=8.0 * 20000 * 1001,
+        ),
         Case("log-softmax, 4096 × 1024", jax.nn.log_softmax, rows, torch=lambda x: x.log_softmax(-1), bytes=2 * ONCE),
         Case(
             "softmax, gradient, 4096 × 1024",

@@ -40,7 +40,7 @@ JOINED: dict[str, tuple[Callable, list[np.ndarray]]] = {
     "minimum": (lambda x, y: x.at[:38, 1:-1].min(y), [X, Y]),
     "rows": (lambda x: x.at[3:-2].set(jnp.sin(x[5:])), [X]),
     "columns": (lambda x: x.at[:, :-1].add(x[:, 1:]), [X]),
-    "three dimensions": (lambda z: z.at[1:, 2:-1, 3:].set(z[:-1, 3:, :-3] * 2), [Z]),
+    "of three dimensions": (lambda z: z.at[1:, 2:-1].set(z[:-1, 3:] * 2), [Z]),
     "integers": (lambda x, y: x.astype(int).at[1:-1, 1:-1].set(x.astype(int)[2:, 2:]), [9 * X, Y]),
     "dynamic_update_slice": (lambda x, y: lax.dynamic_update_slice(x, y, (1, 2)), [X, Y]),
     "moved to fit": (lambda x, y: lax.dynamic_update_slice(x, y, (-3, 20)), [X, Y]),
@@ -87,6 +87,7 @@ def test_all_of_it(form: str) -> None:
 LEFT: dict[str, tuple[Callable, list[np.ndarray], list[int]]] = {
     "donated": (lambda x, y: x.at[1:-1, 1:-1].set(y), [X, Y], [0]),
     "computed": (lambda x, y: jnp.sin(x).at[1:-1, 1:-1].set(y), [X, Y], []),
+    "in three dimensions": (lambda z: z.at[1:, 2:-1, 3:].set(z[:-1, 3:, :-3] * 2), [Z], []),
     "small": (lambda x, y: x.at[:3].set(y[:3, :1]), [X, Y], []),
     "less than half of itself": (lambda x, y: x.at[:18].set(x[2:20] * 2), [X, Y], [0]),
     "of few elements": (lambda x, y: x[0].at[1:].set(y[0, 0]), [X, Y], []),

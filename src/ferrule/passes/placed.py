@@ -23,8 +23,8 @@ from ferrule.passes.slices import VIEWS, cut
 # Of arrays of at least so many elements; what is put there is at least such a part of them, where it is computed of the
 # array, and where the array would have to be copied.
 LEAST, OF_ITSELF, COPIED = 1024, 1 / 2, 1 / 4
-# The part has an end along so many dimensions.
-DIMENSIONS = 3
+# The part ends within so many dimensions: parts of rows, and of what rows are of, have loops of their own.
+DIMENSIONS = 2
 # What more values than this are computed of is not looked into.
 VISITED = 200
 COMBINED = frozenset({"add", "multiply", "maximum", "minimum"})
