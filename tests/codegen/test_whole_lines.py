@@ -55,6 +55,7 @@ def by_lines(block: Block, machine: Machine) -> bool:
         ("f32", (2, 150, 500)),
         ("f32", (20, 490)),
         ("f32", (3, 20_011)),  # cut into pieces
+        ("f32", (3, 4 * 4096 + 6)),  # the last of which is less than a line
         ("f64", (2, 9_004)),
         ("f64", (300, 250)),
         ("i32", (270, 531)),
@@ -121,6 +122,34 @@ def test_pieces_of_rows(shapes: list[tuple[int, int]], vector: int, cache: int) 
             assert (out[want.size :] == 9).all()
 
 
+@on_x86
+@pytest.mark.parametrize("vector", [32, 64])
+@pytest.mark.parametrize("cache", [4096, LARGE])
+@pytest.mark.parametrize("start", [(0, 0), (3, 7), (2, 16), (9, 999)])
+@pytest.mark.parametrize(("whole", "part"), [((9, 600), (5, 512)), ((9, 512), (6, 512)), ((9, 650), (4, 487))])
+def test_updates_begin_anywhere(
+    whole: tuple[int, int], part: tuple[int, int], start: tuple[int, int], vector: int, cache: int
+) -> None:
+    if vector > host().vector_bytes:
+        pytest.skip(f"this processor has no registers of {vector} bytes, so that the kernel cannot run")
+    types = [Tensor(whole, DTYPES["f32"]), Tensor(part, DTYPES["f32"]), *(Tensor((), DTYPES["i32"]) for _ in whole)]
+    g = Graph(*types)
+    x, update, *at = g.args
+    block = g.done(g("dynamic_update_slice", x, g("negate", update), *at))
+    machine = replace(host(), cache_bytes=cache, vector_bytes=vector, cpu="haswell")
+    kernel = emit_kernel(block, "k", machine)
+    assert "lines.head" in kernel.text and ("!nontemporal" in kernel.text) == (cache == 4096)
+    old, new, places = sample(whole, "f32"), sample(part, "f32"), [np.array(n, np.int32) for n in start]
+    (want,), linked = evaluate(block, [old, new, *places]), Linked([kernel], machine)
+    for offset in (0, 4):
+        for pieces in (1, 3):
+            out = aligned(np.concatenate([old.reshape(-1), np.full(64, 9, np.float32)]), offset)
+            found = out[: old.size].reshape(whole)
+            linked.run(kernel, [found, aligned(new), *places, found], pieces)
+            np.testing.assert_array_equal(found, want)
+            assert (out[old.size :] == 9).all()
+
+
 def crossed(dtype: str, shape: tuple[int, ...], order: tuple[int, ...]) -> Block:
     g = Graph(Tensor(shape, DTYPES[dtype]))
     return g.done(g("negate", g("transpose", g.args[0], permutation=order)))
@@ -133,7 +162,8 @@ def crossed(dtype: str, shape: tuple[int, ...], order: tuple[int, ...]) -> Block
     ("dtype", "shape", "order"),
     [
         ("f32", (203, 130), (1, 0)),
-        ("f32", (1501, 150), (1, 0)),  # more than waits at once, and a rest of a few columns
+        ("f32", (1501, 150), (1, 0)),  # more than waits at once
+        ("f32", (1029, 150), (1, 0)),  # and a rest of a few columns
         ("f64", (530, 139), (1, 0)),
         ("i32", (2, 205, 144), (0, 2, 1)),
         ("f32", (21, 13, 160), (2, 0, 1)),

@@ -31,6 +31,12 @@ def flow(x):
     return x[2:, 1:-1] + x[:-2, 1:-1] - x[1:-1, 2:] * x[1:-1, :-2]
 
 
+def outer(x):
+    """Each iteration needs what an outer value was."""
+    s = jnp.sin(x)
+    return lax.fori_loop(0, 3, lambda _, u: s.at[:-2, 2:].set(jnp.cos(u)[2:, :-2]), x)
+
+
 JOINED: dict[str, tuple[Callable, list[np.ndarray]]] = {
     "middle": (lambda x, y: x.at[1:-1, 1:-1].set(y), [X, Y]),
     "of itself": (lambda x: x.at[1:-1, 1:-1].set(flow(x)), [X]),
@@ -49,10 +55,7 @@ JOINED: dict[str, tuple[Callable, list[np.ndarray]]] = {
     "one of three rows": (lambda x: x.at[1].set(x[0] - x[2]), [normal(3, 600)]),
     "a column": (lambda x: x.at[:, 1].add(x[:, 0] * 2), [normal(900, 2)]),
     "loop": (lambda x: lax.fori_loop(0, 7, lambda _, u: u.at[1:-1, 1:-1].add(0.1 * flow(u)), x), [X]),
-    "of an outer array": (
-        lambda x, y: lax.fori_loop(0, 3, lambda _, u: x.at[:-2, 2:].set(jnp.cos(u)[2:, :-2]), x),
-        [X, Y],
-    ),
+    "of an outer array": (outer, [X]),
 }
 
 
@@ -123,3 +126,24 @@ def test_one_kernel() -> None:
     block = simplify(graph(lambda x: x.at[1:-1, 1:-1].set(x[1:-1, 1:-1] + 0.1 * flow(x)), normal(200, 300)))
     block = fuse(expand(placed(block, block.args), host()), host())
     assert [op.name for op in block.ops] == ["fusion"]
+
+
+def fused(f: Callable, *args: np.ndarray) -> list[int]:
+    """How many kernels, and how often each computes an exponential."""
+    block = fuse(expand(simplify(graph(f, *args)), host()), host())
+    kernels = [op for op in block.ops if op.name == "fusion"]
+    return [sum(inner.name == "exponential" for inner in kernel.regions[0].ops) for kernel in kernels]
+
+
+def test_costly_parts_of_joined_arrays() -> None:
+    """They are computed where the array is read, if its rows are long, and nobody else would compute them again."""
+    x, y = normal(30, 300), normal(30, 300, seed=1)
+    short = normal(300, 20)
+
+    def sides(x):
+        return jnp.pad(jnp.exp(x), ((0, 0), (1, 1)))
+
+    assert fused(lambda x, y: x + sides(y[:, 1:-1]), x, y) == [1]
+    assert fused(lambda x, y: jnp.concatenate([jnp.exp(x), y], 1) * 2, x, y) == [1]
+    assert fused(lambda x: sides(x)[:, 2:] - sides(x)[:, :-2], x) == [1, 0]
+    assert fused(lambda x: jnp.concatenate([x[:, 1:], jnp.exp(x[:, :1])], 1) * 2, short) == [1, 0]
