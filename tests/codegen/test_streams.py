@@ -19,6 +19,11 @@ SMALL_CACHE = replace(host(), cache_bytes=4096)
 # For what is not run: a square's rows are half a line.
 HALF_LINES = replace(SMALL_CACHE, triple="x86_64-unknown-linux-gnu", vector_bytes=32)
 on_x86 = pytest.mark.skipif(not host().triple.startswith("x86_64"), reason="stores past the cache are for x86")
+# Registers of so many bytes, for kernels that are run.
+REGISTERS = [
+    pytest.param(n, marks=pytest.mark.skipif(n > host().vector_bytes, reason=f"no registers of {n} bytes here"))
+    for n in (32, 64)
+]
 
 
 def aligned(array: np.ndarray, offset: int = 0) -> np.ndarray:
@@ -134,14 +139,12 @@ def softmax(dtype: str, shape: tuple[int, ...]) -> Block:
 
 
 @on_x86
-@pytest.mark.parametrize("vector", [32, 64])
+@pytest.mark.parametrize("vector", REGISTERS)
 @pytest.mark.parametrize("build", [above_the_least, softmax])
 @pytest.mark.parametrize(
     ("dtype", "shape"), [("f32", (50, 482)), ("f32", (40, 512)), ("f64", (30, 250)), ("bf16", (20, 262))]
 )
 def test_rows_that_are_reduced_first(build, dtype: str, shape: tuple[int, ...], vector: int) -> None:
-    if vector > host().vector_bytes:
-        pytest.skip(f"this processor has no registers of {vector} bytes, so that the kernel cannot run")
     block, machine = build(dtype, shape), replace(SMALL_CACHE, vector_bytes=vector)
     kernel = emit_kernel(block, "k", machine)
     whole = shape[-1] % 64 == 0
@@ -158,6 +161,25 @@ def test_rows_that_are_reduced_first(build, dtype: str, shape: tuple[int, ...], 
             linked.run(kernel, [aligned(x), found], pieces)
             assert not difference(found, want, DTYPES[dtype], 2e-2 if dtype == "bf16" else 1e-6)
             np.testing.assert_array_equal(out[want.size :], beyond[want.size :])
+
+
+@on_x86
+@pytest.mark.parametrize("vector", REGISTERS)
+@pytest.mark.parametrize("build", [above_the_least, softmax])
+@pytest.mark.parametrize("columns", [2, 3, 7, 8, 13, 16])
+def test_short_rows_that_are_reduced_first(build, columns: int, vector: int) -> None:
+    """Of 1003 of them the last do not fill a vector: they are done row by row, in the same kernel."""
+    shape, machine = (1003, columns), replace(SMALL_CACHE, vector_bytes=vector)
+    block, x = build("f32", shape), sample(shape, "f32")
+    kernel = emit_kernel(block, "k", machine)
+    (want,), linked = evaluate(block, [x]), Linked([kernel], machine)
+    for offset in (0, 4):
+        for pieces in (1, 3):
+            out = aligned(np.full(want.size + 64, 9, np.float32), offset)
+            found = out[: want.size].reshape(want.shape)
+            linked.run(kernel, [aligned(x), found], pieces)
+            assert not difference(found, want, DTYPES["f32"], 1e-6)
+            assert (out[want.size :] == 9).all()
 
 
 def test_rows_too_long_for_the_stack_stay_in_the_cache() -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from fused import Graph, Linked, difference, evaluate, sample
-from test_streams import above_the_least, aligned, on_x86
+from test_streams import REGISTERS, above_the_least, aligned, on_x86
 
 from ferrule.codegen.kernel import emit_kernel
 from ferrule.ir import Block, Tensor
@@ -46,7 +46,7 @@ def by_lines(block: Block, machine: Machine) -> bool:
 
 
 @on_x86
-@pytest.mark.parametrize("vector", [32, 64])
+@pytest.mark.parametrize("vector", REGISTERS)
 @pytest.mark.parametrize("cache", [4096, LARGE])
 @pytest.mark.parametrize(
     ("dtype", "shape"),
@@ -64,8 +64,6 @@ def by_lines(block: Block, machine: Machine) -> bool:
     ],
 )
 def test_rows_that_begin_anywhere(dtype: str, shape: tuple[int, ...], vector: int, cache: int) -> None:
-    if vector > host().vector_bytes:
-        pytest.skip(f"this processor has no registers of {vector} bytes, so that the kernel cannot run")
     block, machine = shifted(dtype, shape), replace(host(), cache_bytes=cache, vector_bytes=vector, cpu="haswell")
     kernel, past = emit_kernel(block, "k", machine), cache == 4096
     done = vector == 64 or DTYPES[dtype].itemsize >= 4  # else there are no masks
@@ -87,10 +85,8 @@ def test_rows_that_begin_anywhere(dtype: str, shape: tuple[int, ...], vector: in
 
 
 @on_x86
-@pytest.mark.parametrize("vector", [32, 64])
+@pytest.mark.parametrize("vector", REGISTERS)
 def test_rows_that_are_reduced_first(vector: int) -> None:
-    if vector > host().vector_bytes:
-        pytest.skip(f"this processor has no registers of {vector} bytes, so that the kernel cannot run")
     block, machine = above_the_least("f32", (20, 203)), replace(host(), vector_bytes=vector, cpu="haswell")
     kernel, x = emit_kernel(block, "k", machine), sample((20, 203), "f32")
     assert "lines.head" in kernel.text
@@ -101,13 +97,11 @@ def test_rows_that_are_reduced_first(vector: int) -> None:
 
 
 @on_x86
-@pytest.mark.parametrize("vector", [32, 64])
+@pytest.mark.parametrize("vector", REGISTERS)
 @pytest.mark.parametrize("cache", [4096, LARGE])
 @pytest.mark.parametrize("shapes", [[(40, 500), (40, 331), (40, 7)], [(3, 5), (3, 9000), (3, 5001)]])
 def test_pieces_of_rows(shapes: list[tuple[int, int]], vector: int, cache: int) -> None:
     """Long ones by lines, others in vectors that stay in the cache."""
-    if vector > host().vector_bytes:
-        pytest.skip(f"this processor has no registers of {vector} bytes, so that the kernel cannot run")
     g = Graph(*(Tensor(shape, DTYPES["f32"]) for shape in shapes))
     block = g.done(g("negate", g("concatenate", *g.args, dimension=1)))
     machine = replace(host(), cache_bytes=cache, vector_bytes=vector, cpu="haswell")
@@ -123,15 +117,13 @@ def test_pieces_of_rows(shapes: list[tuple[int, int]], vector: int, cache: int) 
 
 
 @on_x86
-@pytest.mark.parametrize("vector", [32, 64])
+@pytest.mark.parametrize("vector", REGISTERS)
 @pytest.mark.parametrize("cache", [4096, LARGE])
 @pytest.mark.parametrize("start", [(0, 0), (3, 7), (2, 16), (9, 999)])
 @pytest.mark.parametrize(("whole", "part"), [((9, 600), (5, 512)), ((9, 512), (6, 512)), ((9, 650), (4, 487))])
 def test_updates_begin_anywhere(
     whole: tuple[int, int], part: tuple[int, int], start: tuple[int, int], vector: int, cache: int
 ) -> None:
-    if vector > host().vector_bytes:
-        pytest.skip(f"this processor has no registers of {vector} bytes, so that the kernel cannot run")
     types = [Tensor(whole, DTYPES["f32"]), Tensor(part, DTYPES["f32"]), *(Tensor((), DTYPES["i32"]) for _ in whole)]
     g = Graph(*types)
     x, update, *at = g.args
@@ -156,7 +148,7 @@ def crossed(dtype: str, shape: tuple[int, ...], order: tuple[int, ...]) -> Block
 
 
 @on_x86
-@pytest.mark.parametrize("vector", [32, 64])
+@pytest.mark.parametrize("vector", REGISTERS)
 @pytest.mark.parametrize("cache", [4096, LARGE])
 @pytest.mark.parametrize(
     ("dtype", "shape", "order"),
@@ -172,8 +164,6 @@ def crossed(dtype: str, shape: tuple[int, ...], order: tuple[int, ...]) -> Block
 def test_squares_wait_for_lines(
     dtype: str, shape: tuple[int, ...], order: tuple[int, ...], vector: int, cache: int
 ) -> None:
-    if vector > host().vector_bytes:
-        pytest.skip(f"this processor has no registers of {vector} bytes, so that the kernel cannot run")
     machine = replace(host(), cache_bytes=cache, second_cache_bytes=64, threads=1, vector_bytes=vector, cpu="haswell")
     block = crossed(dtype, shape, order)
     kernel, x = emit_kernel(block, "k", machine), sample(shape, dtype)

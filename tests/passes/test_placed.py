@@ -81,7 +81,10 @@ MANY = lax.ScatterDimensionNumbers((1, 2), (), (0,))
 def test_all_of_it(form: str) -> None:
     """What replaces all of an array is the result."""
     x = normal(1, 2000)
-    f = lambda x: getattr(x.at[0], form)(jnp.sin(x[0]))  # noqa: E731
+
+    def f(x: jax.Array) -> jax.Array:
+        return getattr(x.at[0], form)(jnp.sin(x[0]))
+
     assert not (MOVING | {"concatenate", "pad"}) & set(names(f, x, donated=[0]))
     got = jax.jit(f)(jax.device_put(x, jax.devices("ferrule")[0]))
     np.testing.assert_allclose(np.asarray(got), np.sin(x) + (x if form == "add" else 0), rtol=1e-6, atol=1e-6)
@@ -99,6 +102,11 @@ LEFT: dict[str, tuple[Callable, list[np.ndarray], list[int]]] = {
     "unknown place": (lambda x, y: lax.dynamic_update_slice(x, y, (y[0, 0].astype(int), 0)), [X, Y], []),
     "outside": (lambda x, y: lax.scatter(x, np.int32([5]), x[2:] + 1, ROWS, mode="drop"), [X, Y], []),
     "several": (lambda x, y: lax.scatter(x, np.int32([[0], [9]]), y[:2, None, :1] + x[:9], MANY), [X, Y], []),
+    "by a product, in a loop": (
+        lambda x, y: lax.fori_loop(0, 3, lambda _, u: u.at[1:].set(jnp.tanh(0.01 * u @ y)[1:]), x),
+        [normal(200, 200), normal(200, 200, seed=1)],
+        [],
+    ),
     "by a product": (lambda x, y: x.at[1:-1, 1:-1].set(x[:38] @ jnp.ones((50, 48))), [X, Y], [0]),
 }
 

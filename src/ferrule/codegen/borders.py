@@ -133,8 +133,11 @@ def each_run(
             last = ix.clamp(ix.add(first, length), low, high)
             if by_lines(found, (low, high)):
                 wide = max(1, found.wide * width // found.line)
-                inside = lambda em, column: body(em, (*outer, column))  # noqa: E731
-                whole_lines.span(family, found.line, wide, row, first.base, last.base, (low, high), inside)
+
+                def element(em: Emitter, column: Index) -> None:
+                    body(em, (*outer, column))
+
+                whole_lines.span(family, found.line, wide, row, first.base, last.base, (low, high), element)
                 return []
             with streams.kept_in_cache(family) if found.line else nullcontext():
                 for lanes in sorted({found.wide * width, width, 1}, reverse=True):

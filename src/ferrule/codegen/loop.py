@@ -114,12 +114,9 @@ def emit(family: Family, block: Block, outputs: Sequence[V], begin: V, end: V, n
     whole = width if not alone and sizes[-1] % (wide * width) else wide * width
     past = streams.alignment(family, block, whole, sizes[-1], alone=alone)
     cost = sum(OPS[op.name].flops for op in block.ops)
-    if (
-        parts
-        and width > 1
-        and (line := whole_lines.lanes(family, block, sizes[-1], cost, [low for low, _ in parts.columns]))
-    ):
-        parts = parts._replace(line=line)
+    if parts and width > 1:
+        begins = [low for low, _ in parts.columns]
+        parts = parts._replace(line=whole_lines.lanes(family, block, sizes[-1], cost, begins))
     if parts and (width == 1 or _better_whole(block, family.machine, parts, width, sizes[-1], past > 0)):
         parts = None
     elif parts and parts.line:
@@ -250,8 +247,8 @@ def nest(
 
     `some`: so many rows of the dimension before the innermost are written out, see `rows_at_once`. `parts`: each row is
     gone over in these, in place of `cuts` (codegen/borders.py). `lines`: stores are of whole lines of so many elements,
-    wherever rows begin (codegen/whole_lines.py); `offset` is the
-    place of an element in the result, if that has not the shape of the index space.
+    wherever rows begin (codegen/whole_lines.py); `offset` is the place of an element in the result, if that has not the
+    shape of the index space.
     """
     if family.machine.grouped:
         return items.each(family, sizes, width, body)

@@ -76,7 +76,8 @@ def _kept(block: Block) -> list[tuple[Value, Op]]:
 
 
 def _before(family: Family, row: V, place: Index, itemsize: int) -> V:
-    """An array's address if its elements from `place` on were those of a row."""
+    """An array's address if its elements from `place` on were those of a row. It is computed as a number: LLVM takes an
+    element's address for one within the row."""
     b = family.b
     start = b.binary("mul", place.base, i64(itemsize))
     return b.cast("inttoptr", b.binary("sub", b.cast("ptrtoint", row, "i64"), start), "ptr")
@@ -156,9 +157,12 @@ def emit(family: Family, block: Block, outputs: Sequence[V], begin: V, end: V, n
     if not past:
         lines = whole_lines.lanes(family, block, columns, sum(OPS[op.name].flops for op in _after_reductions(block)))
         past = lines and whole_lines.past_the_cache(family, block, lines, columns)
+    short = short_rows.finished(block, family.machine)
     if kept and columns * itemsize > LONGEST:
         past = 0
-    beside = family.b.emit("ptr", f"alloca [{columns * itemsize} x i8], align 64") if kept and past else outputs[0]
+    beside: V | None = None
+    if kept and past and short is None:
+        beside = family.b.emit("ptr", f"alloca [{columns * itemsize} x i8], align 64")
 
     def compute(row: Index) -> None:
         em = family.at(1)
@@ -166,9 +170,7 @@ def emit(family: Family, block: Block, outputs: Sequence[V], begin: V, end: V, n
         with em.scope():
             outer = tuple(em.ix.split(row, shape[:-1]))
             waiting, home = list(kept), outputs[0]
-            for value, _ in kept:
-                family.pointers.pop(value, None)  # of the other way to store
-            if waiting and family.stream:
+            if beside is not None and family.stream:
                 home = _before(family, beside, em.ix.flatten((*outer, ZERO), shape), itemsize)
             if waiting:
                 family.kept[waiting[0][0]] = home
@@ -197,8 +199,10 @@ def emit(family: Family, block: Block, outputs: Sequence[V], begin: V, end: V, n
                 whole_lines.span(family, lines, many, before, i64(0), i64(columns), (0, columns), elements)
             else:
                 span(family, width, ZERO, i64(columns), columns, elements, wide)
+            for value, _ in kept:  # elsewhere, and where stores are others, it is not there yet
+                del family.pointers[value]
 
-    if (short := short_rows.finished(block, family.machine)) is not None:
+    if short is not None:
         grid = short_rows.emit(family, block, *short, outputs, begin, end, compute)
         return grid, grain(grid, nanoseconds)
 

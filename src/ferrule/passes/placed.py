@@ -27,6 +27,7 @@ LEAST, OF_ITSELF, COPIED = 1024, 1 / 2, 1 / 4
 DIMENSIONS = 2
 # What more values than this are computed of is not looked into.
 VISITED = 200
+MOVES = VIEWS | {"pad", "concatenate", "reverse"}
 COMBINED = frozenset({"add", "multiply", "maximum", "minimum"})
 
 
@@ -79,13 +80,10 @@ def _begin(op: Op) -> tuple[int, ...] | None:
     """Where the update of an op that puts one part somewhere begins, if that is known."""
     whole = op.operands[0].shape
     if op.name == "dynamic_update_slice":
-        numbers = [constant(v) for v in op.operands[2:]]
-        if any(n is None for n in numbers):
+        numbers = [int(n.reshape(())) for v in op.operands[2:] if (n := constant(v)) is not None]
+        if len(numbers) < len(whole):
             return None
-        return tuple(
-            min(max(int(n.reshape(())), 0), w - u)  # type: ignore[union-attr]
-            for n, w, u in zip(numbers, whole, _update(op).shape, strict=True)
-        )
+        return tuple(min(max(n, 0), w - u) for n, w, u in zip(numbers, whole, _update(op).shape, strict=True))
     dims, indices = op.attrs["scatter_dimension_numbers"], constant(op.operands[1])
     if len(op.operands) != 3 or indices is None or dims.input_batching_dims:
         return None
@@ -102,7 +100,7 @@ def _begin(op: Op) -> tuple[int, ...] | None:
 def _combines(op: Op) -> bool:
     """Does a scatter replace elements, or combine them with new ones of their type by one operation?"""
     (body,) = op.regions
-    if op.operands[0].dtype != op.operands[2].dtype:
+    if {v.dtype for v in (*op.operands[::2], *body.args, op.result)} != {op.result.dtype}:
         return False
     return returned_argument(body) == 1 or is_plain_reduction(op) and body.ops[0].name in COMBINED
 
@@ -117,7 +115,8 @@ def _reads(value: Value, target: Value) -> bool:
         if v in seen or v.op is None:
             continue
         seen.add(v)
-        if v.op.name in VIEWS or v.op.name in ("pad", "concatenate", "reverse") or OPS[v.op.name].elementwise:
+        name = v.op.name
+        if name in MOVES or name in OPS and OPS[name].elementwise:
             stack += v.op.operands
     return False
 
@@ -129,7 +128,7 @@ def _joined(out: Block, op: Op, operands: list[Value], begin: tuple[int, ...]) -
         update = out.add("reshape", [update], [Tensor(_shape(op), target.dtype)], {}, (), op.loc).result
     end = tuple(b + n for b, n in zip(begin, update.shape, strict=True))
     if op.name == "scatter" and returned_argument(op.regions[0]) is None:
-        old = _cut(out, op, target, begin, end)
+        old = cut(out, target, begin, end, ones, op)
         update = out.add(op.regions[0].ops[0].name, [old, update], [update.type], {}, (), op.loc).result
     if update.shape == shape:
         return update
@@ -154,13 +153,3 @@ def _joined(out: Block, op: Op, operands: list[Value], begin: tuple[int, ...]) -
         kind = Tensor(tuple(h - b for b, h in zip(low, high, strict=True)), target.dtype)
         update = out.add("concatenate", parts, [kind], {"dimension": d}, (), op.loc).result
     return update
-
-
-def _cut(out: Block, op: Op, target: Value, begin: Sequence[int], end: Sequence[int]) -> Value:
-    """Part of an array, or so many of its one value."""
-    number = splat(target)
-    if number is None:
-        return cut(out, target, begin, end, [1] * len(begin), op)
-    shape = tuple(e - b for b, e in zip(begin, end, strict=True))
-    attrs = {"value": np.broadcast_to(number, shape)}
-    return out.add("constant", [], [Tensor(shape, target.dtype)], attrs, (), op.loc).result

@@ -75,9 +75,8 @@ def _is_safe(op: Op, ranges: dict[Value, Range | None]) -> bool:
     if source is None or divisor.exact:
         return False
     quotient = _quotient(source, divisor, FORMATS[x.dtype.name][0])
-    return _is_within(
-        x, *divisor[:3], *quotient, quotient.low + divisor.low
-    )  # the last of what a residual is a multiple
+    residual = quotient.low + divisor.low  # it is a multiple of two to that
+    return _is_within(x, *divisor[:3], *quotient, residual)
 
 
 def _quotient(x: Range, by: Divisor, bits: int) -> Range:

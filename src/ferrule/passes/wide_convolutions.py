@@ -23,12 +23,12 @@ def wide_convolutions(graph: Block, machine: Machine) -> Block:
         if op.name != "convolution" or not _is_better_wide(op, machine):
             return None
 
-        def converted(value: Value, shape: Sequence[int], dtype: DType) -> Value:
-            return out.add("convert", [value], [Tensor(tuple(shape), dtype)], {}, (), op.loc).result
+        def converted(value: Value, dtype: DType) -> Value:
+            return out.add("convert", [value], [Tensor(value.shape, dtype)], {}, (), op.loc).result
 
-        wide = [converted(v, v.shape, f32) for v in operands]
+        wide = [converted(v, f32) for v in operands]
         result = out.add("convolution", wide, [Tensor(op.result.shape, f32)], op.attrs, (), op.loc).result
-        return [result if op.result.dtype == f32 else converted(result, op.result.shape, bf16)]
+        return [result if op.result.dtype == f32 else converted(result, bf16)]
 
     return rewrite(graph, rule, ours=True)
 
