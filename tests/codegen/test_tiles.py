@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import pytest
 from fused import Case, Graph, case, check
@@ -148,3 +150,110 @@ def test_only_what_is_large_is_turned_in_squares(along: int) -> None:
     g = Graph(Tensor(shape, DTYPES["f32"]), Tensor((shape[order[along]],), DTYPES["f32"]))
     text = emit_kernel(g.done(factored(g, *g.args, order, along)), "k", host()).text
     assert "squares" not in text and "gather" not in text
+
+
+def flipped(g: Graph, x: Value, *dims: int) -> Value:
+    return g("reverse", x, dimensions=dims)
+
+
+def cropped(g: Graph, x: Value, low: int, shape: Sequence[int], step: int = 1) -> Value:
+    """From `low` on in each dimension."""
+    ends = tuple(low + step * (n - 1) + 1 for n in shape)
+    return g("slice", x, start_indices=(low,) * len(shape), limit_indices=ends, strides=(step,) * len(shape))
+
+
+def placed(g: Graph, x: Value, at: tuple[Value, ...], shape: tuple[int, ...]) -> Value:
+    return g("dynamic_slice", x, *at, slice_sizes=shape)
+
+
+# What is read across is a part of an array, or goes against the order of its memory, or both: from an array that is
+# larger by 5, and places.
+PARTS = {
+    "flipped": lambda g, x, shape, at: turned(g, flipped(g, cropped(g, x, 0, shape), len(shape) - 1)),
+    "turned, then flipped": lambda g, x, shape, at: flipped(g, turned(g, cropped(g, x, 0, shape)), 0),
+    "all flipped": lambda g, x, shape, at: turned(g, flipped(g, cropped(g, x, 0, shape), *range(len(shape)))),
+    "cropped": lambda g, x, shape, at: turned(g, cropped(g, x, 2, shape)),
+    "flipped, cropped": lambda g, x, shape, at: turned(g, cropped(g, flipped(g, x, *range(len(shape))), 2, shape)),
+    "cropped, flipped": lambda g, x, shape, at: flipped(g, turned(g, cropped(g, x, 3, shape)), 0, 1),
+    "cropped twice": lambda g, x, shape, at: turned(g, cropped(g, cropped(g, x, 1, [n + 2 for n in shape]), 2, shape)),
+    "somewhere": lambda g, x, shape, at: turned(g, placed(g, x, at, shape)),
+    "somewhere, flipped": lambda g, x, shape, at: turned(g, flipped(g, placed(g, x, at, shape), len(shape) - 1)),
+}
+
+
+def less(g: Graph, x: Value, shape: tuple[int, ...], at: tuple[Value, ...]) -> Value:
+    return turned(g, g("subtract", cropped(g, x, 2, shape), cropped(g, x, 0, shape)))
+
+
+def less_turned(g: Graph, x: Value, shape: tuple[int, ...], at: tuple[Value, ...]) -> Value:
+    part = cropped(g, x, 1, shape)
+    return turned(g, g("subtract", flipped(g, part, len(shape) - 1), part))
+
+
+def every_other(g: Graph, x: Value, shape: tuple[int, ...], at: tuple[Value, ...]) -> Value:
+    return turned(g, cropped(g, x, 1, tuple(n // 2 for n in shape), 2))
+
+
+MORE = {"neighbours": less, "both ways": less_turned, "every other": every_other}
+
+
+def part(build: Any, shape: tuple[int, ...], dtype: str) -> Case:
+    types = [(tuple(n + 5 for n in shape), dtype), *[((), "i32")] * len(shape)]
+    return case(f"{shape}", types, lambda g, x, *at: build(g, x, shape, at))
+
+
+@pytest.mark.parametrize("size", [64, 32])
+@pytest.mark.parametrize("dtype", ["complex<f32>", "f32", "f64", "bf16", "i8"])
+@pytest.mark.parametrize("way", [*PARTS, *MORE])
+def test_parts_and_mirrored_ones(way: str, dtype: str, size: int) -> None:
+    if size > host().vector_bytes:
+        pytest.skip(f"this processor has no vectors of {size} bytes")
+    shapes = [(64, 96), (33, 65), (3, 31, 37), (40, 3, 16)]
+    check([part({**PARTS, **MORE}[way], shape, dtype) for shape in shapes], replace(host(), vector_bytes=size))
+
+
+@pytest.mark.parametrize("way", PARTS)
+def test_a_part_is_read_as_rows_of_its_memory(way: str) -> None:
+    """Each row once: what all rows of a square begin with is the same address."""
+    block = part(PARTS[way], (64, 96), "f32").block
+    text = emit_kernel(block, "k", replace(host(), vector_bytes=64)).text
+    assert (text.count("load <16 x float>"), text.count("load float")) == (16, 0)
+
+
+def pixels(g: Graph, x: Value) -> Value:
+    return g("transpose", x, permutation=(0, 2, 1, 3))
+
+
+def padded(g: Graph, x: Value, low: int, high: int, apart: int) -> Value:
+    ends = {"edge_padding_low": (0, low, low, 0), "edge_padding_high": (0, high, high, 0)}
+    return g("pad", x, g.const(1, x.dtype.name), **ends, interior_padding=(0, apart, apart, 0))
+
+
+def rolled(g: Graph, x: Value) -> Value:
+    *others, wide, channels = x.shape
+    ends = [(7, wide), (0, 7)]
+    halves = [
+        g("slice", x, start_indices=(0, 0, a, 0), limit_indices=(*others, b, channels), strides=(1,) * 4)
+        for a, b in ends
+    ]
+    return g("concatenate", *halves, dimension=2)
+
+
+PIXELS = {
+    "turned": pixels,
+    "a quarter": lambda g, x: flipped(g, pixels(g, x), 1),
+    "three quarters": lambda g, x: pixels(g, flipped(g, x, 1)),
+    "cropped": lambda g, x: pixels(g, cropped(g, x, 0, (2, 24, 35, x.shape[3]))),
+    "rolled": lambda g, x: pixels(g, rolled(g, x)),
+    "with a border": lambda g, x: pixels(g, padded(g, x, 2, 1, 0)),
+    "apart": lambda g, x: pixels(g, padded(g, x, 0, 0, 1)),
+}
+
+
+@pytest.mark.parametrize("way", PIXELS)
+@pytest.mark.parametrize("dtype", ["f32", "i8", "bf16"])
+def test_pixels_in_tiles(dtype: str, way: str) -> None:
+    check([case(f"{way} {n}", [((2, 26, 40, n), dtype)], PIXELS[way]) for n in (2, 3, 4)], host())
+    g = Graph(Tensor((2, 26, 40, 3), DTYPES[dtype]))
+    text = emit_kernel(g.done(PIXELS[way](g, g.args[0])), "k", host()).text
+    assert ("runs" in text) == (way != "apart")

@@ -194,7 +194,10 @@ class Emitter:
                 number = em.s.num(lanes)
                 lanes = number.intrinsic("smax", limits[0]).intrinsic("smin", limits[1]).v
                 low, high = limits[0], limits[1] + 1
-            lanes = self.b.cast("zext" if unsigned else "sext", lanes, kind)
+            key = ("integer", "zext" if unsigned else "sext", lanes.ref, kind)
+            if key not in self.family.known:
+                self.family.known[key] = self.b.cast(key[1], lanes, kind)
+            lanes = self.family.known[key]
         elif unsigned:
             top = em.b.splat(V("i64", str(1 << 62)), em.width)
             name = f"llvm.umin.{'i64' if em.width == 1 else f'v{em.width}i64'}"
@@ -248,12 +251,23 @@ class Emitter:
 
     def _transposed(self, tile: Tile, value: Value, index: Key) -> Lanes | None:
         """Reads from a tile; None if the value does not lie across it."""
-        if self.family.mask is not None or self.ix.innermost(index, value.shape) != tile.row:
+        inner = self.ix.innermost(index, value.shape)
+        if self.family.mask is not None or inner is None:
             return None
+        upwards, first = 1, tile.first
+        if inner != tile.row:
+            apart = self.ix.apart(inner, tile.row) if isinstance(inner, Index) and inner.step == 0 else None
+            if apart is None:
+                return None
+            upwards, rest = apart
+            # What is read downwards begins with the last row. All rows have to find the same first one.
+            first = self.ix.add(self.ix.mul(tile.first, upwards), rest)
+            first = self.ix.add(first, 0 if upwards > 0 else 1 - tile.width)
+            first = first._replace(low=0, high=tensor(value).size, align=1)
 
         def from_first(c: Component) -> Component:
-            if c == tile.row:
-                return tile.first
+            if c == inner:
+                return first
             return c._replace(of=tile.first) if isinstance(c, Part) and c.of == tile.row else c
 
         dtype = tensor(value).dtype
@@ -263,7 +277,7 @@ class Emitter:
             if offset.step in (0, 1):
                 return None
             tile.vectors[key] = memory.load_transposed(self.ix, self.family.pointers[value], dtype, offset)
-        raw = tile.vectors[key][tile.number]
+        raw = tile.vectors[key][tile.number if upwards > 0 else tile.width - 1 - tile.number]
         return tuple(raw) if dtype.is_complex else self.s.from_memory(dtype, raw[0])
 
     def _mask(self) -> V | None:

@@ -145,6 +145,28 @@ class Indexer:
         _, a, b = self.b.made[value.ref]
         return self._depends(a, counter) or self._depends(b, counter)
 
+    def apart(self, a: Index, row: Index) -> tuple[int, Index] | None:
+        """(1 or -1, what is added) where a scalar is that much more than another one, or than its negative."""
+
+        def taken(value: V) -> tuple[int, Index] | None:
+            if value.ref == row.base.ref:
+                return 1, ZERO
+            opcode, x, y = self.b.made.get(value.ref, ("", value, value))
+            if opcode == "mul nsw" and y.ref == "-1" and (found := taken(x)) is not None:
+                return -found[0], self.mul(found[1], -1)
+            if opcode != "add nsw":
+                return None
+            for part, other in ((x, y), (y, x)):
+                if (found := taken(part)) is not None and not self._made_of(other, row.base):
+                    return found[0], self.add(found[1], Index(other, 0, -(1 << 62), 1 << 62))
+            return None
+
+        return taken(a.base)
+
+    def _made_of(self, value: V, other: V) -> bool:
+        _, x, y = self.b.made.get(value.ref, ("", value, value))
+        return other.ref in (x.ref, y.ref) or value.ref in self.b.made and any(self._made_of(v, other) for v in (x, y))
+
     def _add(self, a: V, b: V) -> V:
         if a.ref[0] != "%" and b.ref[0] != "%" and a.type == "i64":
             return i64(int(a.ref) + int(b.ref))
@@ -336,7 +358,10 @@ class Indexer:
         for name, bound, needed in (("smax", low, a.low < low), ("smin", high, a.high > high + 1)):
             if needed:
                 kind = "i64" if base.type == "i64" else f"v{self.width}i64"
-                base = self.b.call(base.type, f"llvm.{name}.{kind}", base, self._const(bound, base))
+                key = (name, base.ref, str(bound), base.type)
+                if key not in self.known:
+                    self.known[key] = self.b.call(base.type, f"llvm.{name}.{kind}", base, self._const(bound, base))
+                base = self.known[key]
         return Index(base, step, max(low, min(a.low, high)), min(high, max(a.high - 1, low)) + 1)
 
     # --- comparisons ------------------------------------------------------------------------------------------------

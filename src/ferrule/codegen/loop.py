@@ -32,7 +32,7 @@ from ferrule.codegen.llvm import V, i64
 from ferrule.codegen.reduce import runs_along_lanes
 from ferrule.codegen.runs import loops, viewed
 from ferrule.codegen.scalar import compute_type
-from ferrule.codegen.tiles import Squares, crossing, plan, plan_runs, tiles, tiles_of_runs, wait, waits_for_lines
+from ferrule.codegen.tiles import LARGE, Squares, crossing, plan, plan_runs, tiles, tiles_of_runs, wait, waits_for_lines
 from ferrule.errors import Internal
 from ferrule.ir import Block, Op, Value, tensor
 from ferrule.ops import OPS
@@ -84,12 +84,14 @@ def emit(family: Family, block: Block, outputs: Sequence[V], begin: V, end: V, n
         return tiles_device.emit_in_vectors(family, sizes, row, element), 1
     if family.machine.grouped and (row := crossing(block, along, sizes, tiles_device.SIDE)) is not None:
         return tiles_device.emit(family, sizes, row, compute, write), 1
-    squares = plan(block, along, sizes, lane_count(block, family.machine, prod(sizes)))
+    squares = plan(block, sizes, lane_count(block, family.machine, prod(sizes)))
     if squares and squares.rows != (len(sizes) - 2,):
         return _in_squares(family, block, sizes, squares, outputs, begin, end, element, compute, nanoseconds)
     if not family.machine.grouped and (rows := plan_runs(block, along, sizes)):
         width = lane_count(block, family.machine, sizes[-1])
-        grid = tiles_of_runs(family, sizes, rows, begin, end, partial(_run, family, width, sizes[-1], element))
+        run = partial(_run, family, width, sizes[-1], element)
+        large = all(tensor(v).dtype.itemsize >= LARGE for v in block.results)
+        grid = tiles_of_runs(family, sizes, rows, begin, end, run, large)
         return grid, grain(grid, nanoseconds)
     if lanes := interleave.lanes_along_rows(family, block, along, sizes):
         grid = interleave.emit(family, block, sizes, lanes, outputs, begin, end, compute)

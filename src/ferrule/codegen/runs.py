@@ -1,20 +1,37 @@
 """Which dimensions of a kernel's results can be joined into one loop.
 
 All elements of the result are numbered row-major. Each dimension of each value on the way down from the results is a
-*digit* (stride, size) of that number, or None where it is something else. Where an access needs a digit by itself, the
-number has to be cut at the digit's two ends; everything between two cuts is one loop.
+*digit* of that number, or None where it is something else. Where an access needs a digit by itself, the number has to
+be cut at the digit's two ends; everything between two cuts is one loop.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
+from typing import NamedTuple
 
 from ferrule.codegen.index import strides
 from ferrule.ir import Op, Value
 from ferrule.ops import OPS
 
-Digit = tuple[int, int] | None
+
+class Digit(NamedTuple):
+    """(number // stride) % size. `whole`: the dimension is this; else it is as far from some place, up or down, as far
+    as `even` goes: all the way, or in each of a few pieces."""
+
+    stride: int
+    size: int
+    whole: bool = True
+    even: bool = True
+
+
+class Side(NamedTuple):
+    """The loops that make a dimension of an argument, innermost ones first, and how (see `Digit`)."""
+
+    loops: list[int]
+    whole: bool
+    even: bool
 
 
 def viewed(value: Value) -> Value:
@@ -39,7 +56,7 @@ def loops(
     total = prod(shape)
     cuts = _Cuts(total)
     cuts.found.update(prod(shape[d:]) for d in ends_at)
-    digits: tuple[Digit, ...] = tuple(zip(strides(shape), shape, strict=True))
+    digits = tuple(map(Digit, strides(shape), shape))
     for value in values:
         cuts.visit(value, digits)
     ends = [1]
@@ -50,17 +67,17 @@ def loops(
     sizes = [b // a for a, b in zip(ends, ends[1:], strict=False)][::-1]
     starts = ends[:-1][::-1]
     ends_of = [(v, dims[0]) for v, dims in cuts.leaves if dims]
-    along = [(v, starts.index(d[0])) for v, d in ends_of if d is not None and d[0] in starts]
+    along = [(v, starts.index(d.stride)) for v, d in ends_of if d is not None and d.whole and d.stride in starts]
     return sizes, along
 
 
-def orders(values: Sequence[Value], shape: Sequence[int], sizes: Sequence[int]) -> list[tuple[Value, list[list[int]]]]:
+def orders(values: Sequence[Value], shape: Sequence[int], sizes: Sequence[int]) -> list[tuple[Value, list[Side]]]:
     """For each argument that is read, in the order of its memory: the loops of each dimension, innermost ones first.
 
     `sizes` are those that `loops` gives. The list ends at a dimension that is not a piece of the elements' number.
     """
     cuts = _Cuts(prod(shape))
-    digits: tuple[Digit, ...] = tuple(zip(strides(shape), shape, strict=True))
+    digits = tuple(map(Digit, strides(shape), shape))
     for value in values:
         cuts.visit(value, digits)
     starts = strides(sizes)
@@ -70,32 +87,35 @@ def orders(values: Sequence[Value], shape: Sequence[int], sizes: Sequence[int]) 
         for digit in dims:
             if digit is None:
                 break
-            inside = [d for d, start in enumerate(starts) if digit[0] <= start < digit[0] * digit[1]]
-            order.append(inside[::-1])
+            inside = [d for d, start in enumerate(starts) if digit.stride <= start < digit.stride * digit.size]
+            order.append(Side(inside[::-1], digit.whole, digit.even))
         found.append((value, order))
     return found
+
+
+Digits = tuple[Digit | None, ...]
 
 
 class _Cuts:
     def __init__(self, total: int) -> None:
         self.total = total
         self.found: set[int] = set()
-        self.seen: set[tuple[Value, tuple[Digit, ...]]] = set()
-        self.leaves: list[tuple[Value, list[Digit]]] = []  # arguments and their dimensions, the innermost ones first
+        self.seen: set[tuple[Value, Digits]] = set()
+        self.leaves: list[tuple[Value, list[Digit | None]]] = []  # arguments and their dimensions, innermost ones first
 
-    def cut(self, digit: Digit) -> None:
+    def cut(self, digit: Digit | None) -> None:
         if digit is not None:
-            self.found.update((digit[0], digit[0] * digit[1]))
+            self.found.update((digit.stride, digit.stride * digit.size))
 
-    def run(self, digits: Sequence[Digit], shape: Sequence[int]) -> Digit:
+    def run(self, digits: Sequence[Digit | None], shape: Sequence[int]) -> Digit | None:
         """The one digit that these digits make together; None, and cuts, when they do not."""
-        merged: list[Digit] = []
+        merged: list[Digit | None] = []
         for digit, size in zip(digits, shape, strict=True):
             if size == 1:
                 continue
             last = merged[-1] if merged else None
-            if last is not None and digit is not None and last[0] == digit[0] * digit[1]:
-                merged[-1] = (digit[0], last[1] * digit[1])
+            if last and digit and last.whole and digit.whole and last.stride == digit.stride * digit.size:
+                merged[-1] = Digit(digit.stride, last.size * digit.size)
             else:
                 merged.append(digit)
         if len(merged) == 1:
@@ -104,7 +124,7 @@ class _Cuts:
             self.cut(digit)
         return None
 
-    def visit(self, value: Value, digits: tuple[Digit, ...]) -> None:
+    def visit(self, value: Value, digits: Digits) -> None:
         """Goes down the expression from an element of `value` at these digits."""
         stack = [(value, digits)]
         while stack:
@@ -120,7 +140,7 @@ class _Cuts:
             elif value.op is not None:
                 stack += self.step(value.op, digits)
 
-    def step(self, op: Op, digits: tuple[Digit, ...]) -> list[tuple[Value, tuple[Digit, ...]]]:
+    def step(self, op: Op, digits: Digits) -> list[tuple[Value, Digits]]:
         shape = op.results[0].shape
         if 0 in shape or any(0 in v.shape for v in op.operands):
             return []
@@ -137,7 +157,7 @@ class _Cuts:
                 dims = attrs.get("broadcast_dimensions", ())
                 return [(x, tuple(None if x.shape[i] == 1 else digits[d] for i, d in enumerate(dims)))]
             case "transpose":
-                below: list[Digit] = [None] * len(shape)
+                below: list[Digit | None] = [None] * len(shape)
                 for d, source in enumerate(attrs["permutation"]):
                     below[source] = digits[d]
                 return [(op.operands[0], tuple(below))]
@@ -157,7 +177,7 @@ class _Cuts:
             self.cut(digit)
         return []
 
-    def same_rank(self, op: Op, digits: tuple[Digit, ...]) -> list[tuple[Value, tuple[Digit, ...]]]:
+    def same_rank(self, op: Op, digits: Digits) -> list[tuple[Value, Digits]]:
         """Ops that leave most dimensions as they are."""
         found = []
         for value in op.operands:
@@ -172,13 +192,14 @@ class _Cuts:
                     untouched = d not in op.attrs["dimensions"]
                 if not untouched:
                     self.cut(digit)
-                below.append(digit if untouched else None)
+                    digit = _part(op, d, digit) if digit is not None else None
+                below.append(digit)
             found.append((value, tuple(below)))
         return found
 
-    def reshape(self, digits: tuple[Digit, ...], old: Sequence[int], new: Sequence[int]) -> tuple[Digit, ...]:
+    def reshape(self, digits: Digits, old: Sequence[int], new: Sequence[int]) -> Digits:
         """The digits of the operand's dimensions (`new`) from those of the result's (`old`)."""
-        found: list[Digit] = []
+        found: list[Digit | None] = []
         at = to = 0
         while at < len(old) or to < len(new):
             a, b = at, to
@@ -191,10 +212,21 @@ class _Cuts:
                     size_b *= new[b]
                     b += 1
             run = self.run(digits[at:a], old[at:a])
-            if run is None or run[1] != size_b:
+            apart = sum(n > 1 for n in new[to:b]) > 1
+            if run is None or run.size != size_b or (apart and not run.whole):
                 self.cut(run)
                 found += [None] * (b - to)
             else:
-                found += [(run[0] * s, n) for s, n in zip(strides(new[to:b]), new[to:b], strict=True)]
+                steps = zip(strides(new[to:b]), new[to:b], strict=True)
+                found += [run._replace(stride=run.stride * step, size=size) for step, size in steps]
             at, to = a, b
         return tuple(found)
+
+
+def _part(op: Op, d: int, digit: Digit) -> Digit | None:
+    """What dimension d of an operand is where the op changes it."""
+    steps, apart = op.attrs.get("strides"), op.attrs.get("interior_padding")
+    if op.name == "slice" and steps and steps[d] != 1 or op.name == "pad" and apart and apart[d]:
+        return None
+    even = op.name in ("slice", "dynamic_slice", "reverse")
+    return digit._replace(whole=False, even=digit.even and even)

@@ -6,6 +6,7 @@ read and written once, and the exchange of rows and lanes happens in registers (
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -14,7 +15,7 @@ from ferrule.codegen import streams, whole_lines
 from ferrule.codegen.emitter import Emitter, Family, Lanes, Tile
 from ferrule.codegen.index import ZERO, Component, Index
 from ferrule.codegen.llvm import V, i64
-from ferrule.codegen.runs import orders
+from ferrule.codegen.runs import Side, orders
 from ferrule.ir import Block, Value, tensor
 from ferrule.ir.types import DType
 from ferrule.ops import OPS
@@ -29,6 +30,8 @@ WAITING, WAITING_ROWS, WAITING_ELEMENT, CACHES = 1 << 15, 8, 4, 2
 LANES = 4
 # Runs of less than a line: so many of them in one iteration of the grid, in each direction.
 LINE, DOWN, ALONG, FEW = 64, 16, 64, 8
+# Fewer of larger elements: rows of 2^n bytes share few places of a cache.
+LARGE, ALONG_LARGE = 4, 16
 # Lanes of 8 and 16 bits, so many of them apart, are picked from whole vectors (codegen/memory.py) faster.
 CLOSE = 4
 # A square's rows are written out one by one: expressions beyond this cost are left to plain loops.
@@ -64,12 +67,19 @@ def _cheap(block: Block) -> bool:
     return sum(OPS[op.name].flops for op in block.ops) <= CHEAP
 
 
-def plan(block: Block, along: Sequence[tuple[Value, int]], sizes: Sequence[int], width: int) -> Squares | None:
+def _whole(order: Sequence[Side]) -> list[list[int]]:
+    """The loops of the first dimensions that have all of their elements, of which what follows is a multiple."""
+    return [side.loops for side in itertools.takewhile(lambda side: side.whole, order)]
+
+
+def plan(block: Block, sizes: Sequence[int], width: int) -> Squares | None:
     """The squares of a kernel that reads an operand across; None for others.
 
     A loop that is shorter than a square's side goes together with the next ones in the operand's or result's memory.
     """
     last, total = len(sizes) - 1, prod(sizes)
+    lying = orders(block.results, block.results[0].shape, sizes)
+    along = [(v, order[0].loops[0]) for v, order in lying if order and order[0].even and order[0].loops]
     if width < 4 or not any(loop != last and 4 * tensor(v).size >= total for v, loop in along) or not _cheap(block):
         return None
     width = square_side(block, width)
@@ -79,11 +89,18 @@ def plan(block: Block, along: Sequence[tuple[Value, int]], sizes: Sequence[int],
     if (across := crossing(block, along, sizes, width)) is not None:
         lanes = _longer(sizes, last, LANES * width, (across,)) if sizes[last] % width else last
         return Squares((across,), lanes, width, again)
-    for value, order in orders(block.results, block.results[0].shape, sizes):
-        if 4 * tensor(value).size < total or not order or not order[0] or last in order[0]:
+    for value, order in lying:
+        if 4 * tensor(value).size < total or not order or not order[0].even:
             continue
-        rows, dims = [*order[0]], iter(order[1:])
-        if [last] in order[1:2] and prod(sizes[r] for r in rows) <= CLOSE and tensor(value).dtype.itemsize < 4:
+        if not order[0].loops or last in order[0].loops:
+            continue
+        rows, dims = [*order[0].loops], iter(_whole(order)[1:])
+        if (
+            order[1:2]
+            and order[1].loops == [last]
+            and prod(sizes[r] for r in rows) <= CLOSE
+            and tensor(value).dtype.itemsize < 4
+        ):
             continue
         lanes = _longer(sizes, last, width, rows)
         while prod(sizes[r] for r in rows) < width and (dim := next(dims, None)) and max(dim) < lanes:
@@ -107,8 +124,8 @@ def plan_runs(block: Block, along: Sequence[tuple[Value, int]], sizes: Sequence[
     for value, order in orders(block.results, block.results[0].shape, sizes):
         if 4 * tensor(value).size < total:
             continue
-        if len(order) > 1 and order[0] == [last] and order[1] and max(order[1]) < last - 1:
-            return tuple(order[1])
+        if len(order) > 1 and order[0].loops == [last] and order[1].loops and max(order[1].loops) < last - 1:
+            return tuple(order[1].loops)
     return None
 
 
@@ -131,23 +148,25 @@ def tiles_of_runs(
     begin: V,
     end: V,
     body: Callable[[Sequence[Component]], None],
+    large: bool,
 ) -> int:
     """Loops over the index space in tiles of so many runs along `rows` by as many along the last but one loop, so that
-    lines of which a run is a part are still near for the next part; gives the grid."""
+    lines of which a run is a part are still near for the next part; gives the grid. `large`: elements are."""
     b, beside = family.b, len(sizes) - 2
     high, wide = prod(sizes[r] for r in rows), sizes[beside]
     outside = [d for d in range(beside) if d not in rows]
     others = [sizes[d] for d in outside]
+    long = ALONG_LARGE if large else ALONG
     tall = DOWN if wide >= FEW else ALONG
-    down, right = -(-high // tall), -(-wide // ALONG)
+    down, right = -(-high // tall), -(-wide // long)
 
     def iteration(i: V, _: list[V]) -> list[V]:
         em = family.at(1)
         with em.scope():
             *outer, row, column = em.ix.split(Index(i, 0, 0, prod(others) * down * right), [*others, down, right])
-            top, left = em.ix.mul(row, tall), em.ix.mul(column, ALONG)
+            top, left = em.ix.mul(row, tall), em.ix.mul(column, long)
             bottom = em.ix.clamp(em.ix.add(top, tall), 0, high)
-            edge = em.ix.clamp(em.ix.add(left, ALONG), 0, wide)
+            edge = em.ix.clamp(em.ix.add(left, long), 0, wide)
 
             def run(y: V, x: V) -> None:
                 at = _place(em, sizes, dict(zip(outside, outer, strict=True)), rows, Index(y, 0, 0, high))

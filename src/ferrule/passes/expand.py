@@ -76,7 +76,7 @@ def _selected(block: Block) -> Iterator[tuple[Op, bool]]:
         readers = users.get(op.result, [])
         if readers and all(indexes(u, op) for u in readers):
             yield op, False
-        elif op.name == "concatenate" and _in_short_runs(op.result, users):
+        elif op.name == "concatenate" and _in_short_runs(op.result, users, _along(op)):
             continue
         elif _passed_on(op.result, users, escaping) and sum(_cost(v, users) for v in op.operands) <= SELECTED:
             yield op, False
@@ -104,17 +104,26 @@ def _passed_on(value: Value, users: dict[Value, list[Op]], escaping: set[Value])
     return value in users
 
 
-def _in_short_runs(value: Value, users: dict[Value, list[Op]]) -> bool:
-    """Is it read across memory, in runs of less than a line? A choice of a part for each of them costs more."""
+def _in_short_runs(value: Value, users: dict[Value, list[Op]], along: int | None) -> bool:
+    """Is it read across memory, in runs of less than a line? A choice of a part for each of them costs more, except in
+    tiles of pixels (codegen/tiles.py), where large parts are joined `along` a dimension of the image."""
     for reader in users.get(value, ()):
-        if reader.name in ("reverse", "reshape") and _in_short_runs(reader.result, users):
-            return True
+        if reader.name in ("reverse", "reshape"):
+            if _in_short_runs(reader.result, users, along if reader.name == "reverse" else None):
+                return True
         if reader.name == "transpose":
             order = reader.attrs["permutation"]
             kept = next((d for d in range(len(order)) if list(order[d:]) == list(range(d, len(order)))), len(order))
-            if prod(value.shape[kept:]) * value.dtype.itemsize < LINE:
+            run, pixels = prod(value.shape[kept:]), along is not None and along < kept
+            if run * value.dtype.itemsize < LINE and (run == 1 or not pixels):
                 return True
     return False
+
+
+def _along(op: Op) -> int | None:
+    """The dimension along which a concatenation joins parts of which one is large."""
+    most = max(tensor(v).size for v in op.operands)
+    return op.attrs["dimension"] if 4 * most >= tensor(op.result).size else None
 
 
 def indexes(reader: Op, joined: Op) -> bool:
