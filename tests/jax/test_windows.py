@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -16,6 +18,7 @@ from ferrule.passes.windows import windows
 from ferrule.stablehlo.importer import import_module
 from ferrule.stablehlo.legalize import legalize
 from ferrule.stablehlo.reader import read
+from ferrule.targets.cpu import host
 from ferrule.targets.reference import evaluate_block
 from jax import lax
 
@@ -108,14 +111,58 @@ def test_rows_of_few_channels_are_joined_to_long_ones():
     """A neighbour is then three elements away; and windows along two dimensions are one along each."""
 
     def function(x):
-        return lax.reduce_window(x, 0.0, lax.add, (1, 5, 3, 1), (1, 1, 1, 1), "SAME")
+        return lax.reduce_window(x, 0.0, lax.add, (1, 5, 4, 1), (1, 1, 1, 1), "SAME")
 
     x = np.random.default_rng(0).standard_normal((2, 30, 40, 3)).astype(np.float32)
     steps = [o for o in windows(simplify(graph(function, x))).ops if o.name == "reduce_window"]
     assert [o.operands[0].shape for o in steps] == [(2, 30, 120)] * 2
-    assert [o.attrs["window_dimensions"] for o in steps] == [(1, 5, 1), (1, 1, 3)]
+    assert [o.attrs["window_dimensions"] for o in steps] == [(1, 5, 1), (1, 1, 4)]
     assert steps[1].attrs["window_dilations"] == (1, 1, 3)
-    assert tuple(map(tuple, steps[1].attrs["padding"])) == ((0, 0), (0, 0), (3, 3))
+    assert tuple(map(tuple, steps[1].attrs["padding"])) == ((0, 0), (0, 0), (3, 6))
+
+
+# What is reduced, from how many channels, in which windows, and whether one kernel does, with registers of 64 bytes and
+# of 32.
+AT_ONCE = [
+    ("add", "f4", 64, (3, 3), lambda x: x, (True, True)),
+    ("add", "f4", 64, (4, 4), lambda x: x, (True, True)),
+    ("add", "f4", 64, (5, 4), lambda x: x, (False, False)),
+    ("add", "f4", 3, (5, 3), lambda x: x, (True, True)),
+    ("add", "f4", 3, (4, 4), lambda x: x, (False, False)),
+    ("add", "f4", 64, (3, 3), lambda x: jnp.maximum(x, 0), (True, True)),
+    ("add", "f4", 64, (3, 3), lambda x: jnp.maximum(x * 2 + 1, 0), (False, False)),
+    ("add", "f4", 64, (3, 3), jnp.tanh, (True, True)),  # written first
+    ("add", "f4", 64, (3, 3), lambda x: x.transpose(0, 2, 1, 3), (True, True)),
+    ("add", "f4", 3, (3, 3), lambda x: x.transpose(0, 2, 1, 3), (False, False)),
+    ("add", "i4", 64, (3, 3), lambda x: x, (True, True)),
+    ("add", "f2", 64, (3, 3), lambda x: x, (False, False)),
+    ("max", "f4", 64, (3, 3), lambda x: x, (True, False)),
+    ("max", "f4", 64, (2, 2), lambda x: x, (True, True)),
+    ("max", "f4", 64, (4, 3), lambda x: x, (False, False)),
+    ("max", "f4", 3, (2, 2), lambda x: x, (True, False)),
+    ("max", "f4", 3, (3, 2), lambda x: x, (False, False)),
+    ("max", "i1", 64, (2, 2), lambda x: x, (False, False)),
+]
+
+
+@pytest.mark.parametrize("kind, dtype, channels, window, before, expected", AT_ONCE)
+def test_small_windows_are_read_at_once(kind, dtype, channels, window, before, expected):
+    """Two dimensions one after the other would write the array in between."""
+    op, init, _ = OPS[kind]
+    x = np.random.default_rng(0).integers(-5, 6, (2, 30, 32, channels)).astype(dtype)
+    start = np.iinfo(dtype).min if kind == "max" and "i" in dtype else init
+
+    def function(x):
+        return lax.reduce_window(before(x), x.dtype.type(start), op, (1, *window, 1), (1, 1, 1, 1), "SAME")
+
+    block = simplify(graph(function, x))
+    counts = [
+        sum(o.name == "reduce_window" for o in windows(block, replace(host(), vector_bytes=size)).ops)
+        for size in (64, 32)
+    ]
+    assert [n == 1 for n in counts] == list(expected)
+    (want,) = evaluate_block(block, [x])
+    np.testing.assert_allclose(ferrule(function, x), want, atol=0 if before is not jnp.tanh else 1e-5)
 
 
 def test_no_elements():
@@ -267,7 +314,7 @@ BEFORE = [
     (scaled, (3, 3), (2, 2), 1),
     (costly, (2, 2), (2, 2), 1),
     (costly, (2, 2), (3, 2), 1),
-    (costly, (3, 3), (1, 1), 3),  # windows of each dimension, one after the other
+    (costly, (5, 5), (1, 1), 3),  # windows of each dimension, one after the other
     (lambda x: scaled(x.transpose(0, 2, 3, 1) * 3 + 1), (2, 2), (2, 2), 1),
     (lambda x: scaled(x) + jnp.sum(x, 2, keepdims=True), (2, 2), (2, 2), 2),
 ]

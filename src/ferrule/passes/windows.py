@@ -16,8 +16,10 @@ from math import gcd, prod
 import numpy as np
 
 from ferrule.codegen.scan import direction
+from ferrule.codegen.windows import WRITTEN_OUT
 from ferrule.ir import Block, Op, Tensor, Value, inline, rewrite, tensor
 from ferrule.ir import types as t
+from ferrule.ops import OPS
 from ferrule.ops.bodies import monoid
 from ferrule.ops.checks import per_axis
 from ferrule.passes.simplify import splat
@@ -28,6 +30,11 @@ from ferrule.targets.machine import Machine
 LONG, LARGE, FEW = 64, 3, 2
 # Unless its elements are in few windows only.
 SHARED = 4
+# One kernel reads windows of so few elements faster than two go over memory, each operation that makes an element being
+# one more: sums of 32 bits and more; other monoids, which are several instructions, with registers of 64 bytes and with
+# shorter ones, and of rows of few channels. What is more to compute is written first.
+SUMS, SUMS_FEW, OTHERS, FEW_OTHERS = 18, 15, (9, 4), (4, 0)
+CHANNELS, DEAR = 64, 8
 # Windows of fewer elements in all are not worth more than one kernel.
 WORTH = 1 << 14
 # Rows of the last dimension that are shorter leave lanes of vectors empty.
@@ -41,21 +48,22 @@ def windows(block: Block, machine: Machine | None = None, ours: bool = False) ->
     `rewrite`."""
     if (machine is not None and machine.grouped) or not block.holds("reduce_window", "select_and_scatter"):
         return block
-    return rewrite(rewrite(block, _rule, ours=ours), _narrow, ours=True)
+    wide = machine is None or machine.vector_bytes >= 64
 
+    def rule(out: Block, op: Op, operands: list[Value]) -> Sequence[Value] | None:
+        if op.name == "select_and_scatter":
+            return _selected(out, op, operands)
+        if op.name == "reduce_window":
+            return _repeated(out, op, operands) or _sliding(out, op, operands, wide)
+        return None
 
-def _rule(out: Block, op: Op, operands: list[Value]) -> Sequence[Value] | None:
-    if op.name == "select_and_scatter":
-        return _selected(out, op, operands)
-    if op.name == "reduce_window":
-        return _repeated(out, op, operands) or _sliding(out, op, operands)
-    return None
+    return rewrite(rewrite(block, rule, ours=ours), _narrow, ours=True)
 
 
 # ---- long windows ----------------------------------------------------------------------------------------------------
 
 
-def _sliding(out: Block, op: Op, operands: list[Value]) -> Sequence[Value] | None:
+def _sliding(out: Block, op: Op, operands: list[Value], wide_registers: bool) -> Sequence[Value] | None:
     kind, x = monoid(op.regions[0]), operands[0]
     shape, rank = x.shape, len(x.shape)
     window = tuple(op.attrs["window_dimensions"])
@@ -77,9 +85,11 @@ def _sliding(out: Block, op: Op, operands: list[Value]) -> Sequence[Value] | Non
     counts = op.result.shape
     long = [d for d in along if window[d] >= LONG and counts[d] * window[d] >= SHARED * shape[d]]
     large = FEW if shape[-1] <= NARROW else LARGE
+    dtype = x.dtype
     if not long and (len(along) < 2 or prod(window) < large * prod(strides)):
         return None
-    dtype = x.dtype
+    if not long and _at_once(kind, x, prod(window), wide_registers):
+        return None
     wide = t.f32 if kind in NEUTRAL and dtype.is_float and dtype.bits < 32 else dtype
 
     def converted(value: Value, to: t.DType) -> Value:
@@ -96,6 +106,28 @@ def _sliding(out: Block, op: Op, operands: list[Value]) -> Sequence[Value] | Non
         along_it = step.long if d in long else step.short
         x = along_it(x, d, window[d], strides[d], tuple(padding[d]))
     return [converted(x, dtype)]
+
+
+def _at_once(kind: str, x: Value, count: int, wide_registers: bool) -> bool:
+    """Does one kernel read windows of so many elements as fast as two kernels, one along each dimension?"""
+    channels = x.shape[-1]
+    if x.dtype.bits < 32 or count > WRITTEN_OUT:
+        return False
+    if kind == "add":
+        most = SUMS if channels > NARROW else SUMS_FEW
+    else:
+        most = (OTHERS if channels >= CHANNELS else FEW_OTHERS)[0 if wide_registers else 1]
+    cost, stack = 0.0, [x]
+    while stack and cost < DEAR:
+        value = stack.pop()
+        if value.op is None or value.shape != x.shape:
+            continue
+        if value.op.name == "transpose" and channels <= NARROW:
+            return False
+        if value.op.name in OPS and OPS[value.op.name].elementwise:
+            cost += OPS[value.op.name].flops
+            stack += value.op.operands
+    return count * (1 + cost if cost < DEAR else 1) <= most
 
 
 def _repeatable(kind: str, init: Value) -> bool:
