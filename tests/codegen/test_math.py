@@ -8,7 +8,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from lane_kernels import compile_op, op_of
+from lane_kernels import compile_lanes, compile_op, op_of
 from scipy import special
 
 import ferrule.ops  # noqa: F401
@@ -507,3 +507,17 @@ def test_one_rare_lane(name: str, limit: float, width: int, dialect: Dialect) ->
     kept = np.ones(len(x), bool)
     kept[:: width + 1] = False
     assert np.array_equal(call(x, *others)[kept], call(mixed, *others)[kept])
+
+
+@pytest.mark.parametrize("dialect", [FUSED, dialect_of(host())], ids=["fused", "own"])
+@pytest.mark.parametrize("width", [1, 8, 16])
+def test_ratios(dialect: Dialect, width: int) -> None:
+    """As right as a division, but for what lies near the middle between two numbers; exact by powers of two."""
+    x = rng.standard_normal(1 << 14).astype("f") * np.exp2(rng.integers(-60, 60, 1 << 14)).astype("f")
+    y = (1 + rng.random(1 << 14)).astype("f") * np.exp2(rng.integers(-60, 60, 1 << 14)).astype("f")
+    ratio = compile_lanes(
+        lambda s, a, b: dialect.ratio(s.num(a), s.num(b)).v, [types.f32] * 2, types.f32, width, dialect=dialect
+    )
+    assert ulps(ratio(x, y), x.astype(np.float64) / y, types.f32).max() <= 0.52
+    small = np.array([0, -0.0, 1e-45, -1e-45, 1e-40, 3, 1e38, -7] * 16, "f")
+    np.testing.assert_array_equal(ratio(small, np.full_like(small, 2.0)), small / np.float32(2))

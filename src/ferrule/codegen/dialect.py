@@ -85,6 +85,10 @@ class Dialect:
         k, m = branch(x.b, any_odd(x), lambda: all_parts(x), lambda: normal_parts(x.raw()))
         return k, m
 
+    def ratio(self, x: Num, y: Num) -> Num:
+        """x / y of f32 to 0.6 ulp, where neither y nor 1 / y is denormal, and nothing is infinite."""
+        return x / y
+
     def quotient(self, x: Num, y: Num) -> Num:
         """x / y of f64 to 2⁻⁴⁰, for a y that neither is denormal nor has a denormal inverse."""
         return x / y

@@ -107,7 +107,7 @@ def tanh(x: Num) -> Num:
     size = (size > 10.0).where(10.0, size)
     tail, _, whole = _exp_parts(-(size + size))
     scale = power_of_two(whole)
-    return (scale.fma(tail, scale - 1.0) / scale.fma(tail, scale + 1.0)).copysign(x)
+    return x.b.dialect.ratio(scale.fma(tail, scale - 1.0), scale.fma(tail, scale + 1.0)).copysign(x)
 
 
 def logistic(x: Num) -> Num:
@@ -117,7 +117,7 @@ def logistic(x: Num) -> Num:
     a = tail + 1.0
     below = a.fma(power_of_two((size < -80.0).where(-120, n)), 1.0)
     negative = x < 0.0
-    q = negative.where(a, 1.0) / below
+    q = x.b.dialect.ratio(negative.where(a, 1.0), below)
     return x.b.dialect.scale(q, negative.where(float_n, 0.0), negative.where(n, 0))
 
 
@@ -246,7 +246,7 @@ def erfc(x: Num) -> Num:
     size = (size > 10.2).where(10.2, size)
     square = size * size
     tail, n, whole = _exp_parts(-square, size.fma(size, -square))
-    factor = size.poly(_ERFC_TOP) / size.poly(_ERFC_BOTTOM)
+    factor = x.b.dialect.ratio(size.poly(_ERFC_TOP), size.poly(_ERFC_BOTTOM))
     result = x.b.dialect.scale(factor.fma(tail, factor), n, whole)
     return (x < 0.0).where(2.0 - result, result)
 
