@@ -518,6 +518,6 @@ def test_ratios(dialect: Dialect, width: int) -> None:
     ratio = compile_lanes(
         lambda s, a, b: dialect.ratio(s.num(a), s.num(b)).v, [types.f32] * 2, types.f32, width, dialect=dialect
     )
-    assert ulps(ratio(x, y), x.astype(np.float64) / y, types.f32).max() <= 0.52
+    assert ulps(ratio(x, y), x.astype(np.float64) / y, types.f32).max() <= 0.57
     small = np.array([0, -0.0, 1e-45, -1e-45, 1e-40, 3, 1e38, -7] * 16, "f")
     np.testing.assert_array_equal(ratio(small, np.full_like(small, 2.0)), small / np.float32(2))
