@@ -11,11 +11,13 @@ import pytest
 from lane_kernels import compile_lanes, compile_op, op_of
 from scipy import special
 
-import ferrule.ops  # noqa: F401
 from ferrule.codegen.avx2 import AVX2
 from ferrule.codegen.dialect import FUSED, HOST, Dialect, dialect_of
+from ferrule.codegen.llvm import Builder
+from ferrule.codegen.scalar import Scalars
 from ferrule.ir import types
 from ferrule.ir.types import DType
+from ferrule.ops import OPS
 from ferrule.targets.cpu import host
 
 Reference = Callable[..., np.ndarray]
@@ -521,3 +523,36 @@ def test_ratios(dialect: Dialect, width: int) -> None:
     assert ulps(ratio(x, y), x.astype(np.float64) / y, types.f32).max() <= 0.57
     small = np.array([0, -0.0, 1e-45, -1e-45, 1e-40, 3, 1e38, -7] * 16, "f")
     np.testing.assert_array_equal(ratio(small, np.full_like(small, 2.0)), small / np.float32(2))
+
+
+@pytest.mark.parametrize("dialect", [HOST, FUSED, dialect_of(host())], ids=["plain", "fused", "own"])
+@pytest.mark.parametrize("width", [1, 4, 16, 64])
+@pytest.mark.parametrize("name", ["exponential", "exp2", "logistic"])
+def test_denormal_results(name: str, width: int, dialect: Dialect) -> None:
+    """Beside each other and alone, at the ends of what is denormal, and beyond."""
+    ends = ((-152, -120), (-1080, -1010)) if name == "exp2" else ((-106, -85), (-750, -700))
+    for dtype, (low, high) in zip((types.f32, types.f64), ends, strict=True):
+        x = rng.uniform(low, high, 4096).astype(dtype.numpy)
+        x[::5] = rng.uniform(-3, 3, len(x[::5]))
+        x[1::97], x[2::97], x[3::97] = np.nan, -np.inf, low * 1e6
+        got = compile_op(op_of(name, [dtype], dtype), width, dialect=dialect)(x)
+        wide = x.astype(np.longdouble)
+        with np.errstate(all="ignore"):
+            want = {"exponential": np.exp, "exp2": np.exp2, "logistic": lambda v: 1 / (1 + np.exp(-v))}[name](wide)
+            tiny = np.abs(want) < np.finfo(dtype.numpy).tiny
+            error = np.abs(got.astype(np.longdouble) - want) / np.longdouble(np.finfo(dtype.numpy).smallest_subnormal)
+        assert tiny.sum() > 1000 and error[tiny].max() <= 0.8
+        assert ulps(got[~tiny], want[~tiny], dtype).max() <= 2.5
+        np.testing.assert_array_equal(np.isnan(got), np.isnan(x))
+        assert not got[x <= low * 1e6].any()
+
+
+@pytest.mark.parametrize("dialect", [HOST, FUSED, dialect_of(host())], ids=["plain", "fused", "own"])
+def test_denormal_results_are_made_as_integers(dialect: Dialect) -> None:
+    """A multiplication that has such results takes a processor a hundred cycles."""
+    for dtype in (types.f32, types.f64):
+        b = Builder("k", "void", ["ptr"], dialect=dialect)
+        s = Scalars(b, 8)
+        x = s.load(dtype, b.args[0], dtype.itemsize)
+        OPS["exponential"].element(s, op_of("exponential", [dtype], dtype), x)
+        assert any(name.startswith(f"llvm.lrint.v8i{dtype.bits}") for name in b.declares)

@@ -19,9 +19,9 @@ class Avx512(FusedDialect):
         # The plain form would be joined with the test for NaN that follows, to two comparisons and a move.
         return instruction(f"llvm.x86.avx512.{'max' if larger else 'min'}", x, y, rounding=True, masked=False)
 
-    def scale(self, x: Num, n: Num, whole: Num) -> Num:
+    def scaled(self, x: Num, n: Num, whole: Num) -> Num:
         if x.lanes * x.bits < _REGISTERS[-1]:
-            return super().scale(x, n, whole)
+            return super().scaled(x, n, whole)
         return instruction("llvm.x86.avx512.mask.scalef", x, n, rounding=True)
 
     def rsqrt(self, x: Num) -> Num:

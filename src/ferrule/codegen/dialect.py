@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from ferrule.targets.machine import Machine
 
 
+# Below this power of two a result may be denormal.
+SMALL = -125.0
+
+
 class Dialect:
     """A host processor: one address space, threads that are given ranges, the C library."""
 
@@ -27,6 +31,8 @@ class Dialect:
     narrow_division = False
     # Bits of a register of lanes, or of two of them.
     register_bits = 256
+    # Are arithmetic operations slow that have a denormal result?
+    slow_denormals = True
     # Is there arithmetic on f64? Without, the device's own functions replace formulas that need it.
     has_f64 = True
 
@@ -62,10 +68,31 @@ class Dialect:
         return (x > y if larger else x < y).where(x, y)
 
     def scale(self, x: Num, n: Num, whole: Num) -> Num:
-        """x · 2ⁿ in one rounding, x within [½, 2], where 2ⁿ itself may be infinite or denormal.
+        """x · 2ⁿ in one rounding, positive x up to 2, where 2ⁿ itself may be infinite or denormal.
 
-        `n` is an integer held as a float, `whole` the same as an integer.
+        `n` is an integer held as a float, from -151 on, `whole` the same as an integer.
+
+        What may be denormal, or too small to be a number, is made as an integer, the multiple of the smallest number:
+        many processors take a hundred cycles for a multiplication with such a result.
         """
+        from ferrule.codegen.math_wide import any_lane
+
+        if not self.slow_denormals:
+            return self.scaled(x, n, whole)
+        low = n
+        while low.lanes * low.bits > self.register_bits:
+            low = self.choose(low.half(0), low.half(1), False)
+
+        def with_small() -> list[V]:
+            small = n < SMALL
+            result = self.scaled(x, small.where(n + 149.0, n), small.where(whole + 149, whole))
+            return [small.where(result.rounded().as_float(), result).v]
+
+        found = x.b.branch(any_lane(low < SMALL), with_small, lambda: [self.scaled(x, n, whole).v])
+        return type(x)(x.b, found[0])
+
+    def scaled(self, x: Num, n: Num, whole: Num) -> Num:
+        """x · 2ⁿ, see `scale`."""
         from ferrule.codegen.math_wide import power_of_two
 
         half = whole >> 1
@@ -129,6 +156,7 @@ class GroupDialect(Dialect, ABC):
     """What the schedules of devices need besides: the names of a work-item, and ways to work together."""
 
     hands_nans_on = False  # SPIR-V does not say
+    slow_denormals = False
     # How LLVM spells that an atomic operation concerns one device.
     device_scope = ""
 

@@ -208,6 +208,12 @@ class Num:
         """The float whose bits this integer is."""
         return self.cast("bitcast", {16: "half", 32: "float", 64: "double"}[self.bits])
 
+    def rounded(self) -> Num:
+        """A float as the nearest integer of its size, which is far from the largest."""
+        integers = vector(f"i{self.bits}", self.lanes)
+        name = f"llvm.lrint.{suffix(integers)}.{suffix(self.v.type)}"
+        return Num(self.b, self.b.call(integers, name, self.v))
+
     def f64(self) -> Num:
         return self.cast("fpext" if self.is_float else "sitofp", "double")
 

@@ -115,10 +115,15 @@ def exp_near(r: Num, lost: Num) -> tuple[Num, Num]:
 
 
 def scaled(value: Num, n: Num, edge: Num) -> Num:
-    """value · 2ⁿ; in the lanes of `edge`, which are rare, 2ⁿ itself may be infinite or denormal."""
+    """value · 2ⁿ, value positive and up to 2; in the lanes of `edge`, which are rare, 2ⁿ itself may be infinite or
+    denormal, and the result be made as an integer (`Dialect.scale`)."""
 
     def in_two_steps() -> list[V]:
-        half = (n.cast("trunc", "i32") >> 1).cast("sext", "i64")
-        return [(value * power_of_two(half) * power_of_two(n - half)).v]
+        slow = value.b.dialect.slow_denormals
+        small = (n < -1021) & ~value.is_nan()
+        raised = small.where(n + 1074, n) if slow else n
+        half = (raised.cast("trunc", "i32") >> 1).cast("sext", "i64")
+        result = value * power_of_two(half) * power_of_two(raised - half)
+        return [small.where(result.rounded().as_float(), result).v if slow else result.v]
 
     return Num(value.b, value.b.branch(any_lane(edge), in_two_steps, lambda: [(value * power_of_two(n)).v])[0])

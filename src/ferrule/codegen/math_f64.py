@@ -136,7 +136,7 @@ def logistic(x: Num) -> Num:
     """1 / (1 + t) or t / (1 + t) with t = e^-|x| as a sum of two parts, and the division's remainder."""
     size = limit(-abs(x), -746.0, 0.0)
     a, b, n = exp_sum(size)
-    scale = power_of_two((size < -690.0).where(-1000, n))
+    scale = power_of_two((size < -600.0).where(-900, n))  # far from what is denormal
     high, low = a * scale, b * scale
     d = high + 1.0
     low = (1.0 - d) + high + low

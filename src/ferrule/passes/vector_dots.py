@@ -179,15 +179,17 @@ def _gains(lhs: Value, rhs: Value, dims: DotDims) -> bool:
     m, n = (prod(v.shape[d] for d in _free(v, dims, side)) for side, v in enumerate((lhs, rhs)))
     batch = prod(lhs.shape[d] for d in dims.lhs_batching_dimensions)
     k, name = prod(lhs.shape[d] for d in dims.lhs_contracting_dimensions), lhs.dtype.name
+    if m * n == 1:
+        return True  # of two vectors, each number is read once
     depths = (lhs, dims.lhs_contracting_dimensions), (rhs, dims.rhs_contracting_dimensions)
     along = all((j := joined(group, side.shape)) is not None and j[1] in (0, 1) for side, group in depths)
     if name in FAST:
-        return (m * n * batch <= TINY and k >= LONG) or (1 < m * n <= TINY and k >= CROSSWISE and not along)
+        return (m * n * batch <= TINY and k >= LONG) or (m * n <= TINY and k >= CROSSWISE and not along)
     if name in PACKED:
         if batch > 1 and min(m, n) == 1 and name != "bf16":
             return True  # the library makes vectors of each of a batch ready by itself
         return (m * n <= TINY and k >= DEEP) or (m * n <= FEW and k >= CROSSWISE and name != "bf16")
-    if lhs.dtype.itemsize == 16 and m * n > 1 and not along:
+    if lhs.dtype.itemsize == 16 and not along:
         return False  # rows of complex<f64> that are not summed along themselves are as fast in the library
     return min(m, n) == 1 or (m * n <= FEW and k >= DEEP)
 
