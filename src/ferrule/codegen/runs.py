@@ -168,6 +168,8 @@ class _Cuts:
                 return []
             case "slice" | "pad" | "reverse" | "concatenate" | "dynamic_slice" | "dynamic_update_slice":
                 return self.same_rank(op, digits)
+            case "gather":
+                return self.gather(op, digits)
             case "reduce":
                 x = op.operands[0]
                 kept = iter(digits)
@@ -176,6 +178,22 @@ class _Cuts:
         for digit in digits:
             self.cut(digit)
         return []
+
+    def gather(self, op: Op, digits: Digits) -> list[tuple[Value, Digits]]:
+        """Dimensions of which slices have all are one after the other as in the operand."""
+        dims, sizes, (x, indices) = op.attrs["dimension_numbers"], op.attrs["slice_sizes"], op.operands
+        apart = (*dims.collapsed_slice_dims, *dims.operand_batching_dims)
+        at = dict(zip([d for d in range(len(x.shape)) if d not in apart], dims.offset_dims, strict=True))
+        below: list[Digit | None] = [None] * len(x.shape)
+        for d, place in at.items():
+            if sizes[d] == x.shape[d]:
+                below[d] = digits[place]
+            else:
+                self.cut(digits[place])
+        batch = [digit for d, digit in enumerate(digits) if d not in dims.offset_dims]
+        for digit in batch:
+            self.cut(digit)
+        return [(x, tuple(below))]
 
     def same_rank(self, op: Op, digits: Digits) -> list[tuple[Value, Digits]]:
         """Ops that leave most dimensions as they are."""

@@ -49,6 +49,9 @@ FEW, AGAIN = 4.0, 128.0
 # Parts of joined arrays up to this cost are not written to memory first: where they meet in a vector, all are computed.
 # Long rows are cut where parts meet (codegen/borders.py).
 JOINED, JOINED_IN_LONG = 8.0, 40.0
+# An element that is picked from anywhere costs as much as several vector operations, where a tensor has so many that it
+# counts; of a row of so many elements a lookup of the row.
+PICKED, ROW, PICKED_FROM, IN_ROWS = RECOMPUTE + 1, LIGHT + 1, 1 << 12, 8
 # What the write of a tensor costs, in reads of one: the cache reads a line before it writes it.
 WRITE = 1.5
 # No kernel grows past this cost per element, so that the code stays small and compile time linear.
@@ -129,6 +132,15 @@ def _counted(value: Value) -> bool:
     return True
 
 
+def _in_rows(gather: Op) -> bool:
+    """Does it take rows of neighbours?"""
+    sizes, shape = gather.attrs["slice_sizes"], gather.result.shape
+    at = gather.attrs["dimension_numbers"].offset_dims
+    rest = [n for n in sizes if n > 1][::-1]
+    inside = list(range(len(shape)))[-len(at) :] if at else []
+    return list(at) == inside and prod(rest) >= IN_ROWS
+
+
 def _inline_constant(value: Value) -> bool:
     """Constants that kernels hold as immediates."""
     return value.op is not None and value.op.name == "constant" and splat(value) is not None
@@ -195,6 +207,8 @@ class _Fuser:
             cost = 2 * LIGHT  # by a team of work-items, once for a row
         elif op.name in HEAVY:
             cost = max(cost, _size(op.operands[0]) / max(1, _size(op.results[0])))
+        elif op.name == "gather" and _size(op.result) >= PICKED_FROM:
+            cost = ROW if _in_rows(op) else PICKED
         for value in op.operands:
             inner = self.cost.get(value, 1.0)
             if inner > LIGHT and isinstance(value.type, Tensor) and self._multiplicity(op, value) > 1:
