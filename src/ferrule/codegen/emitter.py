@@ -86,6 +86,7 @@ class Family:
     depth: int = 0  # how many scopes enclose what is emitted now
     group_size: int = 1  # on devices: work-items per group, set by the schedule
     square: Square | None = None  # on devices: the square of elements that a group reads together
+    alike: dict[Op, list[Op]] = field(default_factory=dict)  # reductions that one loop does, for each of them
     kept: dict[Value, V] = field(default_factory=dict)  # values that a reduction writes where they are read again
     fetched: Value | None = None  # an argument whose elements are asked for only (codegen/fetch_ahead.py)
     ahead: int = 0  # so many elements after what is read of large arguments is asked for (codegen/fetch_ahead.py)

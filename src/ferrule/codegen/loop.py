@@ -29,7 +29,7 @@ from ferrule.codegen.emitter import Emitter, Family, Lanes
 from ferrule.codegen.index import ZERO, Component, Index
 from ferrule.codegen.lanes import bits_of, first_lanes
 from ferrule.codegen.llvm import V, i64
-from ferrule.codegen.reduce import runs_along_lanes
+from ferrule.codegen.reduce import groups, runs_along_lanes
 from ferrule.codegen.runs import loops, viewed
 from ferrule.codegen.scalar import compute_type
 from ferrule.codegen.tiles import LARGE, Squares, crossing, plan, plan_runs, tiles, tiles_of_runs, wait, waits_for_lines
@@ -62,6 +62,7 @@ def emit(family: Family, block: Block, outputs: Sequence[V], begin: V, end: V, n
         grid = row_folds.emit(family, block, outputs, begin, end)
         return grid, grain(grid, nanoseconds)
     sizes, along = loops(block.results, shape)
+    family.alike = groups(block)
 
     def compute(em: Emitter, at: Sequence[Component]) -> list[Lanes]:
         index = em.ix.reshape(at, sizes, shape)

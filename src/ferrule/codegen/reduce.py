@@ -39,7 +39,6 @@ Combine = Callable[[Emitter, Sequence[Lanes], Sequence[Lanes]], list[Lanes]]
 
 def reduce_element(em: Emitter, op: Op, k: int, index: Key) -> Lanes:
     """The element rule of `reduce`; all results are computed at once."""
-    fold = Fold(em, op)
     if em.family.team is not None:
         from ferrule.codegen.teams import reduce_by_team
 
@@ -52,11 +51,14 @@ def reduce_element(em: Emitter, op: Op, k: int, index: Key) -> Lanes:
 
         if reduce_columns(em, op, index, em.family.folded):
             return em.memo[op.results[k], tuple(index)]
+    group = em.family.alike.get(op, [op])
+    fold = Fold(em, op) if len(group) == 1 else Joint(em, group)
     alone = em.width == 1 and not em.family.machine.grouped
     results = fold.along_lanes(index) if alone and fold.lanes else fold.one_by_one(index)
-    for value, lanes in zip(op.results, results, strict=True):
+    found = dict(zip([r for one in group for r in one.results], results, strict=True))
+    for value, lanes in found.items():
         em.remember(value, index, lanes)
-    return results[k]
+    return found[op.results[k]]
 
 
 def runs_along_lanes(op: Op) -> bool:
@@ -101,6 +103,14 @@ class Fold:
         numbered = groupby(enumerate(self.gone), key=lambda pair: pair[1] - pair[0])
         self.runs = [[d for _, d in group] for _, group in numbered]
         self.lanes = runs_along_lanes(op)
+        # Do sums lose digits?
+        self.adds = monoid(self.body) == "add" and (self.dtypes[0].is_float or self.dtypes[0].is_complex)
+        self.read_from = op.operands[: self.count]
+
+    @property
+    def pairs(self) -> bool:
+        """Are vectors of bf16 read in pairs?"""
+        return pairs.apply(self.op, self.em.family)
 
     def inputs(
         self, em: Emitter, index: Key, at: Sequence[Component], loops: Sequence[Sequence[int]] = ()
@@ -129,6 +139,19 @@ class Fold:
 
     def inits(self, em: Emitter) -> list[Lanes]:
         return [self.read(em, self.count + i, ()) for i in range(self.count)]
+
+    def begin(self, em: Emitter) -> tuple[list[Lanes], bool, int | None]:
+        """What all lanes start with, whether that is the initial value, and the order of lanes (ops/starts.py)."""
+        start = lane_starts(self.op)
+        assert start is not None
+        if self.wide is not None:
+            return [em.s.const(self.wide, -int(start.values[0]))], start.is_init, start.order
+        found = [em.s.const(d, v) for d, v in zip(self.carried, start.values, strict=True)]
+        return found, start.is_init, start.order
+
+    def nothing(self, em: Emitter) -> list[Lanes]:
+        """What a run of additions starts with."""
+        return [em.s.const(d, 0.0 if d.is_complex else -0.0) for d in self.carried]
 
     def rebuild(self, flat: Sequence[V]) -> list[Lanes]:
         """Carried values from their operands."""
@@ -169,10 +192,9 @@ class Fold:
         most: int = RUN,
     ) -> list[Lanes]:
         """A loop over `count` elements; sums of many floats are added up in runs, and the runs' sums in runs."""
-        adds = monoid(self.body) == "add" and (self.dtypes[0].is_float or self.dtypes[0].is_complex)
-        if count <= most or not adds:
+        if count <= most or not self.adds:
             return em.loop(count, carried, step, self.carried)
-        zero = [em.s.const(d, 0.0 if d.is_complex else -0.0) for d in self.carried]
+        zero = self.nothing(em)
 
         def run(start: Index, length: int, c: list[Lanes]) -> Sequence[Lanes]:
             def one(i: Index, inner: list[Lanes]) -> Sequence[Lanes]:
@@ -194,15 +216,11 @@ class Fold:
         inner = sizes[-1]
         width = self.width(inner)
         wide = em.family.at(width)
-        start = lane_starts(self.op)
-        assert start is not None
-        begin = [wide.s.const(d, v) for d, v in zip(self.carried, start.values, strict=True)]
-        if self.wide is not None:
-            begin = [wide.s.const(self.wide, -int(start.values[0]))]
+        begin, is_init, order = self.begin(wide)
         rebuild = self.rebuild
         registers = width * 4 // em.family.machine.vector_bytes
-        paired = registers > 1 and start.order is None and pairs.apply(self.op, em.family)
-        count = places(em.family, self.op.operands[: self.count], inner) if start.order is None else 1
+        paired = registers > 1 and order is None and self.pairs
+        count = places(em.family, self.read_from, inner) if order is None else 1
         part = inner // (count * width) * width
         ahead = fetch_ahead.distance(list(em.family.pointers)) if count == 1 else 0
 
@@ -249,8 +267,8 @@ class Fold:
                 return vectors(at, carried)
             return self.in_runs(wide, sizes[depth], carried, lambda i, c: level(depth + 1, [*at, i], c))
 
-        total = self.halve(width, list(level(0, [], begin)), start.order)
-        if not start.is_init:
+        total = self.halve(width, list(level(0, [], begin)), order)
+        if not is_init:
             total = self.combine(em, self.inits(em), total)
         return self.finish(em, total)
 
@@ -264,16 +282,14 @@ class Fold:
         (inner,) = found[-1]
         if 0 in self.shape:
             return found
-        last = joined(self.op.operands[: self.count], self.shape, [self.runs[-1][0]])[-1]
+        last = joined(self.read_from, self.shape, [self.runs[-1][0]])[-1]
         if LANES_FROM <= last < inner and inner % last == 0 and last % self.width(inner):
             found[-1] = [inner // last, last]
         return found
 
     def width(self, inner: int) -> int:
         machine = self.em.family.machine
-        bits = max(
-            bits_of(compute_type(d)) for d in (*(v.dtype for v in self.op.operands[: self.count]), *self.carried)
-        )
+        bits = max(bits_of(compute_type(d)) for d in (*(v.dtype for v in self.read_from), *self.carried))
         bits = max(bits, 8)
         width = machine.vector_bytes * 8 // bits
         if inner >= width * UNROLL * 2 and not wide_flags.packed(self.body, machine):
@@ -309,6 +325,71 @@ class Fold:
         picks = ", ".join(f"i32 {first + i}" for i in range(width))
         kind = f"<{width} x {scalar}>"
         return b.emit(kind, f"shufflevector {lanes}, {lanes.type} poison, <{width} x i32> <{picks}>")
+
+
+class Joint(Fold):
+    """Several reductions of one kernel, of which each has one operand, over the same elements: one loop for all."""
+
+    def __init__(self, em: Emitter, ops: Sequence[Op]) -> None:
+        super().__init__(em, ops[0])
+        self.each = [Fold(em, op) for op in ops]
+        self.count, self.adds = len(ops), any(one.adds for one in self.each)
+        self.dtypes = [d for one in self.each for d in one.dtypes]
+        self.carried = [d for one in self.each for d in one.carried]
+        self.read_from = [v for one in self.each for v in one.read_from]
+
+        def combine(em: Emitter, a: Sequence[Lanes], b: Sequence[Lanes]) -> list[Lanes]:
+            return [one.combine(em, [x], [y])[0] for one, x, y in zip(self.each, a, b, strict=True)]
+
+        self.combine = combine
+
+    @property
+    def pairs(self) -> bool:
+        return False
+
+    def inputs(
+        self, em: Emitter, index: Key, at: Sequence[Component], loops: Sequence[Sequence[int]] = ()
+    ) -> list[Lanes]:
+        return [one.inputs(em, index, at, loops)[0] for one in self.each]
+
+    def inits(self, em: Emitter) -> list[Lanes]:
+        return [one.inits(em)[0] for one in self.each]
+
+    def begin(self, em: Emitter) -> tuple[list[Lanes], bool, int | None]:
+        return [one.begin(em)[0][0] for one in self.each], False, None
+
+    def nothing(self, em: Emitter) -> list[Lanes]:
+        return [(one.nothing(em) if one.adds else one.begin(em)[0])[0] for one in self.each]
+
+    def finish(self, em: Emitter, values: list[Lanes]) -> list[Lanes]:
+        return [one.finish(em, [value])[0] for one, value in zip(self.each, values, strict=True)]
+
+
+def alike(a: Op, b: Op) -> bool:
+    """Are these reductions of one operand each that one loop does for both?"""
+    if a.attrs["dimensions"] != b.attrs["dimensions"] or a.operands[0].shape != b.operands[0].shape:
+        return False
+    return _joins(a) and _joins(b) and a.result.dtype.bits == b.result.dtype.bits
+
+
+def _joins(op: Op) -> bool:
+    """A monoid of numbers, in which the order does not matter."""
+    if len(op.operands) != 2 or op.result.dtype.kind == "bool" or op.operands[0].dtype.kind == "bool":
+        return False
+    return monoid(op.regions[0]) is not None and (start := lane_starts(op)) is not None and not start.is_init
+
+
+def groups(block: Block) -> dict[Op, list[Op]]:
+    """The reductions of a kernel that are alike, for each one of several."""
+    found: list[list[Op]] = []
+    for op in block.ops:
+        if op.name == "reduce":
+            group = next((g for g in found if alike(g[0], op)), None)
+            if group is None:
+                found.append([op])
+            else:
+                group.append(op)
+    return {op: group for group in found if len(group) > 1 for op in group}
 
 
 def _flat(values: Sequence[Lanes]) -> list[V]:

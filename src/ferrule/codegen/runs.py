@@ -181,7 +181,7 @@ class _Cuts:
 
     def gather(self, op: Op, digits: Digits) -> list[tuple[Value, Digits]]:
         """Dimensions of which slices have all are one after the other as in the operand."""
-        dims, sizes, (x, indices) = op.attrs["dimension_numbers"], op.attrs["slice_sizes"], op.operands
+        dims, sizes, x = op.attrs["dimension_numbers"], op.attrs["slice_sizes"], op.operands[0]
         apart = (*dims.collapsed_slice_dims, *dims.operand_batching_dims)
         at = dict(zip([d for d in range(len(x.shape)) if d not in apart], dims.offset_dims, strict=True))
         below: list[Digit | None] = [None] * len(x.shape)

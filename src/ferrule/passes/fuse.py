@@ -23,7 +23,7 @@ from collections.abc import Collection, Sequence
 from math import prod
 
 from ferrule.codegen.borders import SHORT
-from ferrule.codegen.reduce import runs_along_lanes
+from ferrule.codegen.reduce import alike, runs_along_lanes
 from ferrule.codegen.row_loop import COSTLY
 from ferrule.codegen.scan import direction
 from ferrule.errors import Unsupported
@@ -78,6 +78,8 @@ BOUNDARY = frozenset(
 # Layers of slices, paddings and joined arrays ask through each other for elements at ever more indices: what is not
 # cheap and is asked for through more paths than these is written to memory.
 PATHS = 8
+# Reductions over the same arrays that one loop does.
+ABREAST = 4
 # Results that one kernel may have, and kernels looked at in search of a cycle before a merge is given up.
 MERGE = 16
 SEARCH = 300
@@ -172,6 +174,8 @@ class _Fuser:
         self.numbers: dict[tuple[Op, int, int], int] = {}  # those indices: through which op, which operand, from which
         self.moved: set[Op] = set()  # ops that one kernel alone computes: they become part of it
         self.closed: set[Op] = set()  # kernels that are no plain loops: nothing may be merged into them
+        self.reduces: dict[Op, list[Op]] = {}  # kernels → the reductions that they do
+        self.reducing: dict[Value, list[Op]] = {}  # large arrays → kernels that reduce them
 
     def run(self, carried: bool = False) -> Block:
         """`carried`: the block's results are its next arguments, those of a loop's body."""
@@ -271,10 +275,12 @@ class _Fuser:
             self._make_root(op, homes if near else frozenset())
             return
         if op.name in HEAVY:
-            if len(homes) > 1 or not pointwise or any(h in self.closed for h in homes):
+            if len(homes) > 1 or not pointwise or any(h in self.closed and not self._beside(op, h) for h in homes):
                 self._make_root(op)
                 return
             self.closed.update(homes)
+            for home in homes:
+                self._reduces(op, home)
         elif cost > RECOMPUTE and (len(homes) > 1 or (not pointwise and len(self._asked_for(op)) > PATHS)):
             if not (pointwise and self._merge(homes)):
                 self._make_root(op, homes if near else frozenset())
@@ -366,6 +372,7 @@ class _Fuser:
         self.pointwise[op] = True
         if op.name in UPDATES or op.name in HEAVY:
             self.closed.add(op)
+            self._reduces(op, op)
         elif op.results and self._joins_pointwise(op):
             # The kernels that read this value at the same index can write it as well: one pass over memory less.
             for home in sorted(self._homes_of(op), key=self.position.__getitem__):  # sets have no order of their own
@@ -487,6 +494,45 @@ class _Fuser:
             self.parent[other] = first
             self.members[first] += self.members.pop(other)
         return True
+
+    def _beside(self, op: Op, kernel: Op) -> bool:
+        """Can a kernel do this reduction in the same loop as those that it does, over elements of the same arrays?"""
+        others = self.reduces.get(kernel, ())
+        if op.name != "reduce" or self.machine is None or self.machine.grouped or not 0 < len(others) < ABREAST:
+            return False
+        if sum(self.cost[o.results[0]] for o in (op, *others)) > LIMIT or not all(alike(op, o) for o in others):
+            return False
+        return any(not self._elements_of(op).isdisjoint(self._elements_of(o)) for o in others)
+
+    def _elements_of(self, reduce: Op) -> frozenset[Value]:
+        """The large arrays that a reduction's elements are computed from; those of one kernel count as one."""
+        value = reduce.operands[0]
+        found = self.sources.get(value) or (value,)
+        return frozenset(self._find(v.op).results[0] if v.op in self.parent else v for v in found)
+
+    def _reduces(self, op: Op, kernel: Op) -> None:
+        """Notes that a kernel does a reduction. Another one that reads the same arrays becomes part of it."""
+        if op.name != "reduce":
+            return
+        kernel = self._find(kernel)
+        others = {self._find(o): None for v in self._elements_of(op) for o in self.reducing.get(v, ())}
+        for other in others:
+            first, second = sorted((kernel, other), key=self.position.__getitem__)
+            if first is not second and self._beside(op, other) and self._apart(first, second):
+                self.parent[second] = first
+                self.members[first] += self.members.pop(second)
+                self.reduces[first] = [*self.reduces.pop(first, ()), *self.reduces.pop(second, ())]
+                kernel = first
+                break
+        self.reduces.setdefault(kernel, []).append(op)
+        for value in self._elements_of(op):
+            self.reducing.setdefault(value, []).append(kernel)
+
+    def _apart(self, first: Op, second: Op) -> bool:
+        """Does neither of two kernels of one shape need what the other computes?"""
+        shapes = {m.results[0].type.shape for k in (first, second) for m in self.members[k]}
+        ways = ((first, second), (second, first))
+        return len(shapes) == 1 and not any(b in self._successors(a) or self._path_around(a, b) for a, b in ways)
 
     def _reads_pointwise(self, source: Op, reader: Op) -> bool:
         """Where `reader` reads results of `source` it does so at its own index (or not at all)."""
