@@ -515,7 +515,7 @@ def _columns(block: Block, width: int, inner: int, threads: int) -> int:
     read several times faster than short ones, but the code grows with them, and every core wants a part."""
     cost = sum(OPS[op.name].flops for op in block.ops)
     plain = all(OPS[op.name].elementwise or op.name in _PLAIN for op in block.ops)
-    factor = 16 if plain and cost <= 4 else 4 if plain and cost <= 12 else 1
+    factor = 16 if plain and cost <= 4 else 4 if plain and cost <= 40 else 1
     while factor > 1 and inner < factor * width * (1 if factor <= 4 else threads):
         factor //= 2
     return factor

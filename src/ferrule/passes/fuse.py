@@ -219,6 +219,8 @@ class _Fuser:
                 inner = 1.0  # it is read many times, hence from memory (see _may_fuse)
             elif inner >= COSTLY and self._waits(value):
                 inner = 1.0
+            elif op.name == "reduce" and value.op is not None and value.op.name == "reduce":
+                inner = 1.0  # what is reduced again is in memory
             cost += inner if inner <= RECOMPUTE or len(self.users[value]) == 1 else 1.0
         return cost
 
@@ -500,15 +502,21 @@ class _Fuser:
         others = self.reduces.get(kernel, ())
         if op.name != "reduce" or self.machine is None or self.machine.grouped or not 0 < len(others) < ABREAST:
             return False
-        if sum(self.cost[o.results[0]] for o in (op, *others)) > LIMIT or not all(alike(op, o) for o in others):
+        made = [v for v in (o.operands[0] for o in (op, *others)) if v.op is None or v.op.name != "reduce"]
+        cost = sum(self.cost.get(v, 0.0) for v in made)  # for an element
+        if cost > LIMIT or not all(alike(op, o) for o in others):
             return False
         return any(not self._elements_of(op).isdisjoint(self._elements_of(o)) for o in others)
 
     def _elements_of(self, reduce: Op) -> frozenset[Value]:
-        """The large arrays that a reduction's elements are computed from; those of one kernel count as one."""
+        """The large arrays that a reduction's elements are computed from; another reduction's results are its own."""
         value = reduce.operands[0]
-        found = self.sources.get(value) or (value,)
-        return frozenset(self._find(v.op).results[0] if v.op in self.parent else v for v in found)
+        found = frozenset[Value]()
+        for source in self.sources.get(value) or (value,):
+            op = source.op
+            again = op is not None and op.name == "reduce" and op in self.position
+            found |= self._elements_of(op) if op is not None and again else {source}
+        return found
 
     def _reduces(self, op: Op, kernel: Op) -> None:
         """Notes that a kernel does a reduction. Another one that reads the same arrays becomes part of it."""
