@@ -257,3 +257,45 @@ def test_pixels_in_tiles(dtype: str, way: str) -> None:
     g = Graph(Tensor((2, 26, 40, 3), DTYPES[dtype]))
     text = emit_kernel(g.done(PIXELS[way](g, g.args[0])), "k", host()).text
     assert ("runs" in text) == (way != "apart")
+
+
+BY_ROWS = {
+    "odd rows": ((700, 701), "f32", {}, True),
+    "complex": ((501, 503), "complex<f32>", {}, True),
+    "half lines": ((680, 701), "f32", {}, False),
+    "few": ((300, 301), "f32", {}, False),
+    "more than caches": ((2001, 2003), "f32", {}, False),
+    "for more threads": ((2001, 2003), "f32", {"threads": 16}, False),
+    "columns that share places": ((701, 704), "f32", {}, False),
+    "columns beside each other": ((7001, 101), "f32", {}, False),
+    "long columns": ((3001, 301), "f32", {}, False),
+    "small elements": ((1401, 1403), "bf16", {}, False),
+    "another maker's": ((700, 701), "f32", {"cpu": "znver4"}, False),
+}
+
+
+@pytest.mark.parametrize("name", BY_ROWS)
+def test_rows_that_begin_anywhere_are_read_by_columns(name: str) -> None:
+    shape, dtype, machine, by_rows = BY_ROWS[name]
+    here = replace(host(), vector_bytes=64, cpu="sapphirerapids", second_cache_bytes=2 << 20, threads=2)
+    here = replace(here, **machine)
+    g = Graph(Tensor(shape, DTYPES[dtype]))
+    text = emit_kernel(g.done(turned(g, g.args[0])), "k", here).text
+    assert ("squares" in text) != by_rows
+
+
+def test_what_is_computed_or_read_twice_stays_in_squares() -> None:
+    here = replace(host(), vector_bytes=64, cpu="sapphirerapids", second_cache_bytes=2 << 20, threads=2)
+    g = Graph(Tensor((700, 701), DTYPES["f32"]))
+    assert "squares" in emit_kernel(g.done(g("exponential", turned(g, g.args[0]))), "k", here).text
+
+
+@pytest.mark.parametrize("cpu, instruction", [("sapphirerapids", True), ("znver4", False), ("icelake-server", False)])
+def test_gathers(cpu: str, instruction: bool) -> None:
+    """Lanes from addresses of their own: by one instruction where that is fast."""
+    here = replace(host(), vector_bytes=64, triple="x86_64-unknown-linux-gnu", cpu=cpu)
+    g = Graph(Tensor((64, 96), DTYPES["f32"]))
+    text = emit_kernel(
+        g.done(g("slice", g.args[0], start_indices=(0, 0), limit_indices=(64, 96), strides=(1, 16))), "k", here
+    ).text
+    assert ("llvm.masked.gather" in text) == instruction

@@ -13,6 +13,9 @@ _REGISTERS = (512, 256, 128)
 class Avx512(FusedDialect):
     register_bits = _REGISTERS[0]
 
+    def __init__(self, gathers: bool = False) -> None:
+        self.gathers = gathers
+
     def choose(self, x: Num, y: Num, larger: bool) -> Num:
         if x.lanes * x.bits < _REGISTERS[0]:
             return super().choose(x, y, larger)
@@ -112,4 +115,4 @@ def _widened(b: Builder, v: V, base: str, lanes: int, wanted: int) -> V:
     return b.emit(f"<{wanted} x {base}>", f"shufflevector {v}, {v.type} poison, <{wanted} x i32> <{picks}>")
 
 
-AVX512 = Avx512()
+AVX512, GATHERING = Avx512(), Avx512(gathers=True)

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from ferrule.targets.machine import Machine
 
 
+# Intel's server processors since 2023 (those before are slow at it, since they were mended against spies).
+FAST_GATHERS = frozenset({"sapphirerapids", "emeraldrapids", "graniterapids", "graniterapids-d"})
 # Below this power of two a result may be denormal.
 SMALL = -125.0
 
@@ -29,6 +31,8 @@ class Dialect:
     wide_integers = True
     # Are 64-bit divisions so slow that values known to be small are divided in 32 bits?
     narrow_division = False
+    # Does one instruction read from an address for each lane faster than an instruction for each lane?
+    gathers = False
     # Bits of a register of lanes, or of two of them.
     register_bits = 256
     # Are arithmetic operations slow that have a denormal result?
@@ -209,9 +213,9 @@ def dialect_of(machine: Machine) -> Dialect:
 
         return SpirV(machine.has_f64)
     if machine.vector_bytes == 64 and machine.triple.startswith("x86_64"):
-        from ferrule.codegen.avx512 import AVX512
+        from ferrule.codegen.avx512 import AVX512, GATHERING
 
-        return AVX512
+        return GATHERING if machine.cpu in FAST_GATHERS else AVX512
     if "+avx2" in machine.features and "+fma" in machine.features:
         from ferrule.codegen.avx2 import AVX2
 

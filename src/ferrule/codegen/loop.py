@@ -32,7 +32,18 @@ from ferrule.codegen.llvm import V, i64
 from ferrule.codegen.reduce import groups, runs_along_lanes
 from ferrule.codegen.runs import loops, viewed
 from ferrule.codegen.scalar import compute_type
-from ferrule.codegen.tiles import LARGE, Squares, crossing, plan, plan_runs, tiles, tiles_of_runs, wait, waits_for_lines
+from ferrule.codegen.tiles import (
+    LARGE,
+    Squares,
+    better_by_rows,
+    crossing,
+    plan,
+    plan_runs,
+    tiles,
+    tiles_of_runs,
+    wait,
+    waits_for_lines,
+)
 from ferrule.errors import Internal
 from ferrule.ir import Block, Op, Value, tensor
 from ferrule.ops import OPS
@@ -86,6 +97,8 @@ def emit(family: Family, block: Block, outputs: Sequence[V], begin: V, end: V, n
     if family.machine.grouped and (row := crossing(block, along, sizes, tiles_device.SIDE)) is not None:
         return tiles_device.emit(family, sizes, row, compute, write), 1
     squares = plan(block, sizes, lane_count(block, family.machine, prod(sizes)))
+    if squares and better_by_rows(block, sizes, squares, family.machine):
+        squares = None
     if squares and squares.rows != (len(sizes) - 2,):
         return _in_squares(family, block, sizes, squares, outputs, begin, end, element, compute, nanoseconds)
     if not family.machine.grouped and (rows := plan_runs(block, along, sizes)):

@@ -93,7 +93,8 @@ def load(ix: Indexer, pointer: V, dtype: DType, offset: Index, mask: V | None = 
     if near and width >= 4 and not isinstance(b.dialect, GroupDialect) and (mask is None or align >= MASKED):
         places = [ix.add(ix.mul(offset, count), part) for part in range(count)]
         return [_every(ix, pointer, type, place, align, mask) for place in places]
-    if mask is None and dtype.itemsize in (4, 8) and width >= 4 and b.picked < PICKED:
+    pick = not b.dialect.gathers and b.picked < PICKED
+    if mask is None and dtype.itemsize in (4, 8) and width >= 4 and pick:
         b.picked += 1
         return [_pick(ix, pointer, type, ix.add(ix.mul(offset, count), part), align) for part in range(count)]
     flags = mask if mask is not None else _ones(width)

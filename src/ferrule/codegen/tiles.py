@@ -19,6 +19,7 @@ from ferrule.codegen.runs import Side, orders
 from ferrule.ir import Block, Value, tensor
 from ferrule.ir.types import DType
 from ferrule.ops import OPS
+from ferrule.targets.machine import Machine
 
 # Squares in one iteration of the grid, in each direction; rows of them where whole lines go past the cache.
 ROWS, COLUMNS = 4, 16
@@ -26,6 +27,9 @@ TALL = 64
 # Bytes of rows that wait until their lines are whole: where there are many rows, of larger elements, and the nearer
 # caches do not hold the result so many times.
 WAITING, WAITING_ROWS, WAITING_ELEMENT, CACHES = 1 << 15, 8, 4, 2
+# Larger copies, of rows that do not begin with half a line, are read by columns, if these have up to so many elements,
+# so many bytes apart and not a number of these, on processors that were asked (not on these).
+NEARER, HALF, PLACES, WIDE, SAME, UNKNOWN = 0.6, 32, 1536, 1024, 128, "znver"
 # Runs of lanes that are shorter than so many squares go together with the next ones.
 LANES = 4
 # Runs of less than a line: so many of them in one iteration of the grid, in each direction.
@@ -42,12 +46,14 @@ CHEAP = 40.0
 class Squares:
     """`rows`: the loops along which an operand is contiguous, in the order of its memory, the innermost one first.
     `lanes`: the first of the loops along which the result is. `side`: how many of each a square has. `again`: whether
-    elements may be computed twice, since the result does not lie where an operand is read in its order."""
+    elements may be computed twice, since the result does not lie where an operand is read in its order. `pitch`: bytes
+    of the operand from one of the result's neighbours to the next, where that is known."""
 
     rows: tuple[int, ...]
     lanes: int
     side: int
     again: bool = False
+    pitch: int = 0
 
 
 def crossing(block: Block, along: Sequence[tuple[Value, int]], sizes: Sequence[int], width: int) -> int | None:
@@ -88,7 +94,8 @@ def plan(block: Block, sizes: Sequence[int], width: int) -> Squares | None:
     again = all(arg in crossed for arg in block.args if tensor(arg).size >= total)
     if (across := crossing(block, along, sizes, width)) is not None:
         lanes = _longer(sizes, last, LANES * width, (across,)) if sizes[last] % width else last
-        return Squares((across,), lanes, width, again)
+        pitches = [_pitch(v, order, last) for v, order in lying if (v, across) in along]
+        return Squares((across,), lanes, width, again, max(pitches))
     for value, order in lying:
         if 4 * tensor(value).size < total or not order or not order[0].even:
             continue
@@ -111,6 +118,33 @@ def plan(block: Block, sizes: Sequence[int], width: int) -> Squares | None:
         if side >= 4:
             return Squares(tuple(rows), lanes, side, again)
     return None
+
+
+def _pitch(value: Value, order: Sequence[Side], loop: int) -> int:
+    """Bytes between the elements of an operand that are neighbours along a loop; 0 where that is not seen."""
+    inside = next((i for i, side in enumerate(order) if side.loops and side.loops[0] == loop), None)
+    if inside is None:
+        return 0
+    long = [n for n in value.shape if n > 1]
+    return prod(long[len(long) - inside :]) * tensor(value).dtype.itemsize
+
+
+def better_by_rows(block: Block, sizes: Sequence[int], squares: Squares, machine: Machine) -> bool:
+    """Is each row of the result better read down a column of the operand, whose lines a near cache keeps for the next
+    rows?
+
+    Squares store a vector of each of many rows in turn; where rows begin anywhere in a line, most of these lie across
+    two lines, and in a far cache that takes several times as long. Columns need lines in many places of a cache.
+    """
+    result = tensor(block.results[0])
+    near, far = NEARER * machine.second_cache_bytes, CACHES * machine.second_cache_bytes * machine.threads
+    if machine.grouped or machine.cpu.startswith(UNKNOWN) or not near < result.nbytes < far:
+        return False
+    lanes = prod(sizes[squares.lanes :])
+    if result.dtype.itemsize < WAITING_ELEMENT or lanes * result.dtype.itemsize % HALF == 0 or lanes > PLACES:
+        return False
+    moves = len(block.args) == 1 and all(OPS[op.name].flops == 0 for op in block.ops)
+    return moves and squares.pitch >= WIDE and squares.pitch % SAME != 0
 
 
 def plan_runs(block: Block, along: Sequence[tuple[Value, int]], sizes: Sequence[int]) -> tuple[int, ...] | None:
