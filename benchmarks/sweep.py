@@ -1,10 +1,12 @@
 """Ferrule's cpu target beside XLA:CPU on several hundred programs that nobody chose for their speed (`sweeps/`).
 
     python benchmarks/sweep.py [SET|WORD …] [--below 0.95] [--x64] [--all] [--json FILE]
+    python benchmarks/sweep.py --drawn 300 --seed 1000
 
 Both run in one process and take turns; a time is the least of several rounds, so that a disturbance counts less. What
 comes out below `--below` is measured a second time, and printed where it is below again. Results are compared with
-XLA:CPU's. `--x64` takes the functions in f64, i64 and complex128 as well.
+XLA:CPU's. `--x64` takes the functions in f64, i64 and complex128 as well. `--drawn` takes so many programs drawn at
+random (`sweeps/drawn.py`) in place of the sets.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 import numpy as np
-from sweeps import SETS, Program, load
+from sweeps import SETS, Program, drawn, load
 
 import jax
 
@@ -54,6 +56,8 @@ def main() -> int:
     parser.add_argument("only", nargs="*", help=f"sets ({', '.join(SETS)}) or parts of names; default: everything")
     parser.add_argument("--below", type=float, default=0.95, help="the ratio to XLA:CPU's speed to look at")
     parser.add_argument("--x64", action="store_true", help="types of 64 bits as well")
+    parser.add_argument("--drawn", type=int, default=0, metavar="COUNT", help="programs drawn at random")
+    parser.add_argument("--seed", type=int, default=0, help="the first one's number")
     parser.add_argument("--all", action="store_true", help="print every program")
     parser.add_argument("--json", type=Path, help="a file for all that was measured")
     options = parser.parse_args()
@@ -65,7 +69,8 @@ def main() -> int:
     words = [w for w in options.only if w not in SETS]
     rows: list[Row] = []
     look("", Program("", jax.numpy.negative, lambda: (np.ones(3),)), 0)  # what a first program loads
-    for area, program in load(sets):
+    chosen = (("drawn", p) for p in drawn.programs(options.drawn, options.seed)) if options.drawn else load(sets)
+    for area, program in chosen:
         name = f"{area}/{program.name}"
         if words and not any(w.lower() in name.lower() for w in words):
             continue

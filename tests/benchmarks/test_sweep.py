@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import sweep
-from sweeps import SETS, Program, load
+from sweeps import SETS, Program, drawn, load
 
 import jax
 
@@ -25,6 +25,27 @@ def test_programs(area):
             assert a.tobytes() == b.tobytes()
 
 
+def test_drawn_programs():
+    """A program is its seed: the same steps on the same numbers each time, whatever the others are."""
+    first, again = list(drawn.programs(40)), list(drawn.programs(20, 20))
+    assert [p.name for p in first[20:]] == [p.name for p in again]
+    assert len({p.name.split()[2] for p in first}) > 10
+    for one, other in zip(first[20::4], again[::4], strict=True):
+        (x,), (y,) = one.arguments(), other.arguments()
+        assert isinstance(x, np.ndarray) and x.tobytes() == y.tobytes()
+        texts = [jax.jit(p.function).lower(x).as_text() for p in (one, other)]
+        assert texts[0] == texts[1]
+
+
+@pytest.mark.parametrize("step", drawn.STEPS)
+def test_steps(step):
+    """Each takes whatever another one gives."""
+    rng = np.random.default_rng(0)
+    for shape, dtype in (((7,), "float32"), ((6, 1), "bool"), ((9, 3, 8), "int8"), ((2, 5, 1, 4), "bfloat16")):
+        x = jnp.asarray(rng.integers(0, 9, shape)).astype(dtype)
+        assert drawn.STEPS[step](np.random.default_rng(1), x).ndim >= 0
+
+
 @pytest.fixture
 def short(monkeypatch):
     monkeypatch.setattr(sweep, "ROUNDS", 1)
@@ -38,6 +59,11 @@ def test_one_of_each_set(short, area):
     assert not row.said
     assert min(row.ferrule, row.xla, row.first, row.first_xla) > 0
     assert f"{row.ratio:.2f}" in sweep.line(row)
+
+
+def test_a_drawn_one(short):
+    row = sweep.look("drawn", next(drawn.programs(1, 7)), below=0.0)
+    assert not row.said and row.ferrule > 0
 
 
 def test_what_fails_is_said(short):
