@@ -47,6 +47,9 @@ JOINED: dict[str, tuple[Callable, list[np.ndarray]]] = {
     "rows": (lambda x: x.at[3:-2].set(jnp.sin(x[5:])), [X]),
     "columns": (lambda x: x.at[:, :-1].add(x[:, 1:]), [X]),
     "of three dimensions": (lambda z: z.at[1:, 2:-1].set(z[:-1, 3:] * 2), [Z]),
+    "pixels": (lambda z: z.at[1:-1].set(z[2:] - z[:-2]), [normal(40, 30, 3)]),
+    "pixels inside": (lambda z: z.at[1:-1, 2:].add(z[2:, :-2]), [normal(40, 30, 3)]),
+    "pixels into zeros": (lambda z: jnp.zeros((42, 33, 3), "f").at[1:-1, 2:-1].set(z), [normal(40, 30, 3)]),
     "integers": (lambda x, y: x.astype(int).at[1:-1, 1:-1].set(x.astype(int)[2:, 2:]), [9 * X, Y]),
     "dynamic_update_slice": (lambda x, y: lax.dynamic_update_slice(x, y, (1, 2)), [X, Y]),
     "moved to fit": (lambda x, y: lax.dynamic_update_slice(x, y, (-3, 20)), [X, Y]),
@@ -118,6 +121,18 @@ def test_left(name: str) -> None:
     assert MOVING & found and not {"concatenate", "pad"} & found
     got = jax.jit(f)(*jax.device_put(args, jax.devices("ferrule")[0]))
     np.testing.assert_allclose(np.asarray(got), expected(f, args), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("form, moved", [("set", "dynamic_update_slice"), ("add", "scatter")])
+def test_one_part_is_put_into_a_slice(form: str, moved: str) -> None:
+    """Where the rest lies where it is to be already."""
+
+    def f(x: jax.Array, y: jax.Array) -> jax.Array:
+        return getattr(jnp.sin(x).at[1:-1, 1:-1], form)(y)
+
+    assert MOVING & set(names(f, X, Y)) == {moved}
+    got = jax.jit(f)(*jax.device_put([X, Y], jax.devices("ferrule")[0]))
+    np.testing.assert_allclose(np.asarray(got), expected(f, [X, Y]), rtol=1e-6, atol=1e-6)
 
 
 def test_signs_of_zeros() -> None:

@@ -5,16 +5,19 @@ once: it was written to memory, u copied, and the middle copied into that. Joine
 it is one kernel, which reads u and writes the result (passes/joined_rows.py). So it is with an argument that was not
 donated, and where a loop only reads an array that is from outside. What is put into one value is padded with it.
 
-In an array that nobody else needs the rest lies where it is to be already.
+In an array that nobody else needs the rest lies where it is to be already. A scatter puts one part there as an update
+of a slice, whose rows are one loop.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from math import prod
 
 import numpy as np
 
 from ferrule.ir import Block, Op, Tensor, Value, is_plain_reduction, rewrite, tensor
+from ferrule.ir.types import i64
 from ferrule.ops import OPS
 from ferrule.ops.bodies import returned_argument
 from ferrule.passes.simplify import constant, splat
@@ -34,21 +37,27 @@ COMBINED = frozenset({"add", "multiply", "maximum", "minimum"})
 def placed(graph: Block, kept: Collection[Value]) -> Block:
     """Returns the graph, of which nobody else may need the old one. `kept`: the parameters that are not donated."""
     places: dict[Op, tuple[int, ...]] = {}
-    _find(graph, set(kept), places)
-    if not places:
+    slices: dict[Op, tuple[int, ...]] = {}
+    _find(graph, set(kept), places, slices)
+    if not places and not slices:
         return graph
 
     def rule(out: Block, op: Op, operands: list[Value]) -> Sequence[Value] | None:
+        if op in slices:
+            return [_put(out, op, operands, slices[op])]
         return [_joined(out, op, operands, places[op])] if op in places else None
 
     return rewrite(graph, rule, ours=True)
 
 
-def _find(block: Block, needed: set[Value], places: dict[Op, tuple[int, ...]]) -> None:
-    """The updates that are to be joined, and where they begin. `needed`: values that nothing may be put into."""
+def _find(
+    block: Block, needed: set[Value], places: dict[Op, tuple[int, ...]], slices: dict[Op, tuple[int, ...]]
+) -> None:
+    """The updates that are to be joined, the scatters that put one part into a slice, and where they begin. `needed`:
+    values that nothing may be put into."""
     for op in block.ops:
         for region in op.regions:
-            _find(region, needed | set(region.free() if op.name == "while" else ()), places)
+            _find(region, needed | set(region.free() if op.name == "while" else ()), places, slices)
         if op.name not in ("dynamic_update_slice", "scatter") or (begin := _begin(op)) is None:
             continue
         target, update = op.operands[0], _update(op)
@@ -56,11 +65,14 @@ def _find(block: Block, needed: set[Value], places: dict[Op, tuple[int, ...]]) -
         while base.op is not None and base.op.name == "reshape":
             (base,) = base.op.operands
         part = tensor(update).size / max(1, tensor(target).size)
+        if op.name == "scatter" and returned_argument(op.regions[0]) == 1 and tensor(update).size >= LEAST:
+            slices[op] = begin
         ends = sum(a != b for a, b in zip(_shape(op), target.shape, strict=True))
         if tensor(target).size < LEAST or ends > DIMENSIONS or part < COPIED:
             continue
         if ends == 0 or splat(target) is not None or base in needed or part >= OF_ITSELF and _reads(update, base):
             places[op] = begin
+            slices.pop(op, None)
 
 
 def _update(op: Op) -> Value:
@@ -121,6 +133,17 @@ def _reads(value: Value, target: Value) -> bool:
     return False
 
 
+def _put(out: Block, op: Op, operands: list[Value], begin: tuple[int, ...]) -> Value:
+    """A scatter's one part, as an update of a slice."""
+    target, _, update = operands
+    if update.shape != _shape(op):
+        update = out.add("reshape", [update], [Tensor(_shape(op), target.dtype)], {}, (), op.loc).result
+    numbers = [
+        out.add("constant", [], [Tensor((), i64)], {"value": np.asarray(n, np.int64)}, (), op.loc).result for n in begin
+    ]
+    return out.add("dynamic_update_slice", [target, update, *numbers], [target.type], {}, (), op.loc).result
+
+
 def _joined(out: Block, op: Op, operands: list[Value], begin: tuple[int, ...]) -> Value:
     target, update = operands[0], operands[2 if op.name == "scatter" else 1]
     shape, ones = target.shape, [1] * len(begin)
@@ -132,7 +155,29 @@ def _joined(out: Block, op: Op, operands: list[Value], begin: tuple[int, ...]) -
         update = out.add(op.regions[0].ops[0].name, [old, update], [update.type], {}, (), op.loc).result
     if update.shape == shape:
         return update
-    if (number := splat(target)) is not None:
+    last = max(d for d, n in enumerate(shape) if update.shape[d] != n)
+    row = prod(shape[last + 1 :])
+    if row == 1:
+        return _around(out, op, target, update, begin, splat(target))
+    # What is whole inside goes with the last dimension that is not.
+    sides = _rows(out, op, target, last), _rows(out, op, update, last)
+    found = _around(out, op, *sides, (*begin[:last], begin[last] * row), splat(target))
+    return out.add("reshape", [found], [op.result.type], {}, (), op.loc).result
+
+
+def _rows(out: Block, op: Op, value: Value, last: int) -> Value:
+    """A value whose dimensions from `last` on are one."""
+    kind = Tensor((*value.shape[:last], prod(value.shape[last:])), value.dtype)
+    return out.add("reshape", [value], [kind], {}, (), op.loc).result
+
+
+def _around(
+    out: Block, op: Op, target: Value, update: Value, begin: tuple[int, ...], number: np.generic | None
+) -> Value:
+    """A part joined with what is around it, which may be one number everywhere."""
+    shape, ones = target.shape, [1] * len(begin)
+    end = tuple(b + n for b, n in zip(begin, update.shape, strict=True))
+    if number is not None:
         around = {"edge_padding_low": begin, "edge_padding_high": tuple(n - e for n, e in zip(shape, end, strict=True))}
         attrs = around | {"interior_padding": (0,) * len(shape)}
         element = out.add("constant", [], [Tensor((), target.dtype)], {"value": np.asarray(number)}, (), op.loc).result
