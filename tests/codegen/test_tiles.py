@@ -299,3 +299,19 @@ def test_gathers(cpu: str, instruction: bool) -> None:
         g.done(g("slice", g.args[0], start_indices=(0, 0), limit_indices=(64, 96), strides=(1, 16))), "k", here
     ).text
     assert ("llvm.masked.gather" in text) == instruction
+
+
+@pytest.mark.parametrize("up", [True, False])
+def test_nothing_is_read_beside_an_array(up: bool) -> None:
+    """Of a padded array the first row of a square may be outside, where the others are known to be inside."""
+
+    def build(g: Graph, x: Value, y: Value) -> Value:
+        part = g("slice", y, start_indices=(0, 0), limit_indices=(x.shape[0], x.shape[1] - 1), strides=(1, 1))
+        around = {"edge_padding_low": (0, 1), "edge_padding_high": (0, 0), "interior_padding": (0, 0)}
+        padded = g("pad", part, g.const(7, "f32"), **around)
+        return g("add", turned(g, x), turned(g, padded if up else flipped(g, padded, 1)))
+
+    check([case(f"padded {shape}", [(shape, "f32")] * 2, build) for shape in ((64, 96), (33, 65))])
+    g = Graph(*[Tensor((64, 96), DTYPES["f32"])] * 2)
+    text = emit_kernel(g.done(build(g, *g.args)), "k", replace(host(), vector_bytes=64)).text
+    assert "squares" in text and text.count("load <16 x float>") == 16

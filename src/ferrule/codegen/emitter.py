@@ -195,9 +195,9 @@ class Emitter:
                 number = em.s.num(lanes)
                 lanes = number.intrinsic("smax", limits[0]).intrinsic("smin", limits[1]).v
                 low, high = limits[0], limits[1] + 1
-            key = ("integer", "zext" if unsigned else "sext", lanes.ref, kind)
+            key = ("zext" if unsigned else "sext", lanes.type, lanes.ref, kind)
             if key not in self.family.known:
-                self.family.known[key] = self.b.cast(key[1], lanes, kind)
+                self.family.known[key] = self.b.cast(key[0], lanes, kind)
             lanes = self.family.known[key]
         elif unsigned:
             top = em.b.splat(V("i64", str(1 << 62)), em.width)
@@ -274,6 +274,8 @@ class Emitter:
         dtype = tensor(value).dtype
         key = (value, tuple(from_first(c) for c in index))
         if key not in tile.vectors:
+            if tile.number and inner != tile.row:
+                return None  # the first row does not read here, where there may be nothing
             offset = self.ix.flatten(key[1], value.shape)
             if offset.step in (0, 1):
                 return None

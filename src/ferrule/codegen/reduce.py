@@ -21,7 +21,7 @@ from ferrule.codegen.lanes import bits_of
 from ferrule.codegen.llvm import V, i64
 from ferrule.codegen.runs import joined
 from ferrule.codegen.scalar import compute_type
-from ferrule.ir import Block, Op, tensor
+from ferrule.ir import Block, Op, Value, tensor
 from ferrule.ir.types import DType, f32
 from ferrule.ops.bodies import monoid
 from ferrule.ops.starts import lane_starts
@@ -382,14 +382,27 @@ def _joins(op: Op) -> bool:
 def groups(block: Block) -> dict[Op, list[Op]]:
     """The reductions of a kernel that are alike, for each one of several."""
     found: list[list[Op]] = []
+    chained = _chained(block)
     for op in block.ops:
-        if op.name == "reduce":
+        if op.name == "reduce" and op not in chained:
             group = next((g for g in found if alike(g[0], op)), None)
             if group is None:
                 found.append([op])
             else:
                 group.append(op)
     return {op: group for group in found if len(group) > 1 for op in group}
+
+
+def _chained(block: Block) -> set[Op]:
+    """The reductions from which elements of another one are computed, and those others."""
+    found, made = set[Op](), dict[Value, frozenset[Op]]()
+    for op in block.ops:
+        before = frozenset[Op]().union(*(made.get(v, ()) for v in op.operands))
+        if op.name == "reduce":
+            found |= {op, *before} if before else set()
+            before |= {op}
+        made.update((r, before) for r in op.results)
+    return found
 
 
 def _flat(values: Sequence[Lanes]) -> list[V]:

@@ -38,9 +38,9 @@ def fits(fold: Fold, family: Family, width: int) -> bool:
     count = fold.shape[-1]
     if count % width or any(d.kind == "bool" or d.is_complex for d in fold.dtypes) or start_values(fold.op) is None:
         return False
-    rows = max(tensor(v).size for v in fold.op.operands) // count
+    rows = max(tensor(v).size for v in fold.read_from) // count
     seen: set[Value] = set()
-    waiting = list(fold.op.operands[: fold.count])
+    waiting = list(fold.read_from)
     once = 0.0
     while waiting:
         value = waiting.pop()

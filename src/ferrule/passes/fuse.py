@@ -135,12 +135,9 @@ def _counted(value: Value) -> bool:
 
 
 def _in_rows(gather: Op) -> bool:
-    """Does it take rows of neighbours?"""
-    sizes, shape = gather.attrs["slice_sizes"], gather.result.shape
-    at = gather.attrs["dimension_numbers"].offset_dims
-    rest = [n for n in sizes if n > 1][::-1]
-    inside = list(range(len(shape)))[-len(at) :] if at else []
-    return list(at) == inside and prod(rest) >= IN_ROWS
+    """Does it take rows of neighbours, which are neighbours in the result?"""
+    at, rank = gather.attrs["dimension_numbers"].offset_dims, len(gather.result.shape)
+    return list(at) == list(range(rank - len(at), rank)) and prod(gather.attrs["slice_sizes"]) >= IN_ROWS
 
 
 def _inline_constant(value: Value) -> bool:
