@@ -49,6 +49,30 @@ def test_four_at_once(dtype: str, size: int) -> None:
     check(made, replace(host(), vector_bytes=size))
 
 
+def test_sums_do_not_begin_the_others() -> None:
+    """Largest negative numbers, and smallest positive ones, beside sums, which are added up in runs."""
+
+    def signed(g: Graph, x: Value, dims: tuple[int, ...]) -> tuple[Value, ...]:
+        size = g("add", g("abs", x), g.const(1, "f32", x.shape))
+        less = g("negate", size)
+        return tuple(reduced(g, v, dims, k) for v, k in ((x, "add"), (less, "maximum"), (size, "minimum")))
+
+    check(
+        [
+            case(f"{shape} {dims}", [(shape, "f32")], lambda g, x, dims=dims: signed(g, x, dims), tolerance=1e-5)
+            for shape, dims in SHAPES
+        ]
+    )
+
+
+def test_costly_columns_are_several_registers_wide() -> None:
+    """Rows far apart are not read line by line."""
+    g = Graph(Tensor((300, 1000), DTYPES["f32"]))
+    block = g.done(reduced(g, g("tanh", g("exponential", g.args[0])), (0,), "add"))
+    text = emit_kernel(block, "k", replace(host(), vector_bytes=64)).text
+    assert "load <64 x float>" in text
+
+
 def test_they_are_one_loop() -> None:
     g = Graph(Tensor((64, 96), DTYPES["f32"]))
     block = g.done(*each(g, g.args[0], (0,)))

@@ -315,3 +315,22 @@ def test_nothing_is_read_beside_an_array(up: bool) -> None:
     g = Graph(*[Tensor((64, 96), DTYPES["f32"])] * 2)
     text = emit_kernel(g.done(build(g, *g.args)), "k", replace(host(), vector_bytes=64)).text
     assert "squares" in text and text.count("load <16 x float>") == 16
+
+
+def test_what_is_not_even_is_not_read_in_squares() -> None:
+    """Of a border each square would be of single elements; of a part the rows do not follow each other."""
+
+    def text(build: Any, shape: tuple[int, ...]) -> str:
+        g = Graph(Tensor(shape, DTYPES["f32"]))
+        return emit_kernel(g.done(build(g, g.args[0])), "k", replace(host(), vector_bytes=64)).text
+
+    def bordered(g: Graph, x: Value) -> Value:
+        around = {"edge_padding_low": (0, 1), "edge_padding_high": (0, 1), "interior_padding": (0, 0)}
+        return turned(g, g("pad", x, g.const(0, "f32"), **around))
+
+    def channels_first(g: Graph, x: Value) -> Value:
+        return moved(g, cropped(g, x, 0, (2, 24, 37, 8)), (0, 3, 1, 2))
+
+    assert "squares" in text(turned, (64, 96)) and "squares" not in text(bordered, (64, 96))
+    found = text(channels_first, (2, 24, 40, 8))
+    assert "load <8 x float>" in found and found.count("load float") == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from test_finish import steps
 
 import jax
 from ferrule.pipeline import compile_program
@@ -185,6 +186,24 @@ def test_an_array_around_what_is_summed_is_not_transposed(text):
     arrays = jax.device_put([np.zeros(shape, np.float32) for shape in shapes], jax.devices("ferrule")[0])
     program = jax.jit(lambda x, y: jnp.einsum(text, x, y)).lower(*arrays).compile()
     assert program.memory_analysis().temp_size_in_bytes < arrays[1].nbytes // 2
+
+
+@pytest.mark.parametrize(
+    "text, shape",
+    [("i...,i...->...", (63, 5, 51, 7)), ("bk,bk->b", (100, 300)), ("k,k->", (50,)), ("bij,bji->b", (20, 30, 30))],
+)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8"])
+def test_two_vectors_each(device, text, shape, dtype):
+    """Of whatever size: each number is read once."""
+    x, y = (np.random.default_rng(n).integers(-4, 5, shape).astype(jnp.dtype(dtype)) for n in range(2))
+
+    def function(x, y):
+        return jnp.einsum(text, x, y, preferred_element_type=jnp.int32 if dtype == "int8" else jnp.float32)
+
+    assert set(steps(function, x, y)) == {"launch"}
+    with jax.default_device(device):
+        got = jax.jit(function)(x, y)
+    np.testing.assert_array_equal(got, np.einsum(text, x.astype("f"), y.astype("f")))
 
 
 @pytest.mark.parametrize("text", ["ij,j->i", "ij,jk->ik", "jk,ij->ki"])
