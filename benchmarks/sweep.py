@@ -61,6 +61,8 @@ def main() -> int:
     parser.add_argument("--all", action="store_true", help="print every program")
     parser.add_argument("--json", type=Path, help="a file for all that was measured")
     options = parser.parse_args()
+    if options.drawn < 0 or options.drawn and set(options.only) & set(SETS):
+        parser.error("--drawn takes a number of programs, in place of the sets")
     os.environ.setdefault("FERRULE_CACHE", "0")  # first calls count what a compiler takes
     if not os.environ.get("JAX_PLATFORMS"):
         jax.config.update("jax_platforms", "ferrule,cpu")

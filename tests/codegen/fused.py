@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import pytest
 
 from ferrule.codegen.kernel import Kernel, emit_kernel
 from ferrule.codegen.object import compile_module
@@ -63,6 +64,13 @@ def evaluate(block: Block, args: Sequence[np.ndarray], outer: dict[Value, Any] |
         found = rule(op, [env[v] for v in op.operands], lambda inner, xs: evaluate(inner, xs, env))
         env.update(zip(op.results, found, strict=True))
     return [np.asarray(env[v]) for v in block.results]
+
+
+def registers(*sizes: int) -> list[Any]:
+    """Sizes of vector registers in bytes, to run kernels with: those that this processor has not are skipped."""
+    has = host().vector_bytes
+    marks = {n: pytest.mark.skipif(n > has, reason=f"this processor has no registers of {n} bytes") for n in sizes}
+    return [pytest.param(n, marks=mark) for n, mark in marks.items()]
 
 
 _random = np.random.default_rng(0)

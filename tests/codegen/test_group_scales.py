@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from fused import Graph, case, check, monoid
+from fused import Graph, case, check, monoid, registers
 
 from ferrule.codegen.kernel import emit_kernel
 from ferrule.ir import Tensor, Value
@@ -42,11 +42,9 @@ BUILDS = {
 }
 
 
-@pytest.mark.parametrize("size", [64, 32])
+@pytest.mark.parametrize("size", registers(64, 32))
 @pytest.mark.parametrize("label", BUILDS)
 def test_values(label: str, size: int) -> None:
-    if size > host().vector_bytes:
-        pytest.skip(f"this processor has no vectors of {size} bytes")
     made = [
         case(f"{label} {shape}", [(a(*shape), "f32") for a in ARGS], BUILDS[label], tolerance=1e-5) for shape in SHAPES
     ]

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from fused import Graph, Linked, case, check, evaluate, sample
+from fused import Graph, Linked, case, check, evaluate, registers, sample
 
 from ferrule.codegen.kernel import emit_kernel
 from ferrule.ir import Block, Tensor
@@ -77,12 +77,10 @@ def test_expressions() -> None:
     )
 
 
-@pytest.mark.parametrize("size", [64, 32, 16])
+@pytest.mark.parametrize("size", registers(64, 32, 16))
 @pytest.mark.parametrize("dtype", ["complex<f32>", "complex<f64>"])
 def test_complex_numbers(dtype: str, size: int) -> None:
     """Both parts are vectors: joined, across, in rows of their own, and beside real results."""
-    if size > host().vector_bytes:
-        pytest.skip(f"this processor has no vectors of {size} bytes")
 
     def joined(count):  # type: ignore[no-untyped-def]
         def build(g, *xs):  # type: ignore[no-untyped-def]

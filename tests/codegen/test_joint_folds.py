@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from fused import Graph, case, check, monoid
+from fused import Graph, case, check, monoid, registers
 
 from ferrule.codegen.kernel import emit_kernel
 from ferrule.codegen.reduce import groups
@@ -36,11 +36,9 @@ def each(g: Graph, x: Value, dims: tuple[int, ...]) -> tuple[Value, ...]:
     )
 
 
-@pytest.mark.parametrize("size", [64, 32, 16])
+@pytest.mark.parametrize("size", registers(64, 32, 16))
 @pytest.mark.parametrize("dtype", ["f32", "f64", "bf16", "i32", "i8"])
 def test_four_at_once(dtype: str, size: int) -> None:
-    if size > host().vector_bytes:
-        pytest.skip(f"this processor has no vectors of {size} bytes")
     tolerance = {"bf16": 3e-2, "f32": 1e-5}.get(dtype, 1e-12)
     made = [
         case(f"{shape} {dims}", [(shape, dtype)], lambda g, x, dims=dims: each(g, x, dims), tolerance=tolerance)

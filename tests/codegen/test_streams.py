@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from fused import Graph, Linked, difference, evaluate, monoid, sample
+from fused import Graph, Linked, difference, evaluate, monoid, registers, sample
 from test_kept_rows import along
 
 from ferrule.codegen.kernel import emit_kernel
@@ -19,11 +19,6 @@ SMALL_CACHE = replace(host(), cache_bytes=4096)
 # For what is not run: a square's rows are half a line.
 HALF_LINES = replace(SMALL_CACHE, triple="x86_64-unknown-linux-gnu", vector_bytes=32)
 on_x86 = pytest.mark.skipif(not host().triple.startswith("x86_64"), reason="stores past the cache are for x86")
-# Registers of so many bytes, for kernels that are run.
-REGISTERS = [
-    pytest.param(n, marks=pytest.mark.skipif(n > host().vector_bytes, reason=f"no registers of {n} bytes here"))
-    for n in (32, 64)
-]
 
 
 def aligned(array: np.ndarray, offset: int = 0) -> np.ndarray:
@@ -139,7 +134,7 @@ def softmax(dtype: str, shape: tuple[int, ...]) -> Block:
 
 
 @on_x86
-@pytest.mark.parametrize("vector", REGISTERS)
+@pytest.mark.parametrize("vector", registers(32, 64))
 @pytest.mark.parametrize("build", [above_the_least, softmax])
 @pytest.mark.parametrize(
     ("dtype", "shape"), [("f32", (50, 482)), ("f32", (40, 512)), ("f64", (30, 250)), ("bf16", (20, 262))]
@@ -164,7 +159,7 @@ def test_rows_that_are_reduced_first(build, dtype: str, shape: tuple[int, ...], 
 
 
 @on_x86
-@pytest.mark.parametrize("vector", REGISTERS)
+@pytest.mark.parametrize("vector", registers(32, 64))
 @pytest.mark.parametrize("build", [above_the_least, softmax])
 @pytest.mark.parametrize("columns", [2, 3, 7, 8, 13, 16])
 def test_short_rows_that_are_reduced_first(build, columns: int, vector: int) -> None:

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from fused import Graph, Linked, case, check, evaluate, monoid, sample
+from fused import Graph, Linked, case, check, evaluate, monoid, registers, sample
 
 from ferrule.codegen.kernel import emit_kernel
 from ferrule.ir import Tensor, Value
@@ -115,12 +115,10 @@ def pooled(g: Graph, x: Value, window: int, step: int, low: int) -> Value:
     return g("reduce_window", x, start, regions=[monoid("maximum", x.dtype.name)], **about)
 
 
-@pytest.mark.parametrize("size", [64, 32])
+@pytest.mark.parametrize("size", registers(64, 32))
 @pytest.mark.parametrize("dtype", ["f32", "f64", "i32", "i8", "bf16"])
 def test_windows_at_the_ends(dtype: str, size: int) -> None:
     """Elements under a mask, whose neighbours in between lie beside the array."""
-    if size > host().vector_bytes:
-        pytest.skip(f"this processor has no vectors of {size} bytes")
     made = [
         case(
             f"{window} by {step} from {low} of {length}",

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from fused import Case, Graph, case, check
+from fused import Case, Graph, case, check, registers
 
 from ferrule.codegen.kernel import emit_kernel
 from ferrule.ir import Tensor, Value
@@ -56,11 +56,9 @@ def cases(dtype: str) -> list[Case]:
     return made
 
 
-@pytest.mark.parametrize("size", [64, 32, 16])
+@pytest.mark.parametrize("size", registers(64, 32, 16))
 @pytest.mark.parametrize("dtype", ["complex<f32>", "complex<f64>", "f32", "f64", "bf16", "i8"])
 def test_squares_and_edges(dtype: str, size: int) -> None:
-    if size > host().vector_bytes:
-        pytest.skip(f"this processor has no vectors of {size} bytes")
     check(cases(dtype), replace(host(), vector_bytes=size))
 
 
@@ -85,11 +83,9 @@ def test_a_few_images_are_turned_in_squares(count: int) -> None:
     assert "squares" in text
 
 
-@pytest.mark.parametrize("size", [64, 32, 16])
+@pytest.mark.parametrize("size", registers(64, 32, 16))
 @pytest.mark.parametrize("dtype", ["complex<f32>", "f32", "f64", "bf16", "i8"])
 def test_short_dimensions_go_together(dtype: str, size: int) -> None:
-    if size > host().vector_bytes:
-        pytest.skip(f"this processor has no vectors of {size} bytes")
     made = []
     for shape, order in SHORT:
         across = tuple(shape[d] for d in order)
@@ -126,11 +122,9 @@ FACTORED = [
 ]
 
 
-@pytest.mark.parametrize("size", [64, 32])
+@pytest.mark.parametrize("size", registers(64, 32))
 @pytest.mark.parametrize("dtype", ["f32", "f64", "bf16", "i8"])
 def test_with_a_factor_along_a_dimension(dtype: str, size: int) -> None:
-    if size > host().vector_bytes:
-        pytest.skip(f"this processor has no vectors of {size} bytes")
     made = [
         case(
             f"{shape} {order} along {along}",
@@ -202,12 +196,10 @@ def part(build: Any, shape: tuple[int, ...], dtype: str) -> Case:
     return case(f"{shape}", types, lambda g, x, *at: build(g, x, shape, at))
 
 
-@pytest.mark.parametrize("size", [64, 32])
+@pytest.mark.parametrize("size", registers(64, 32))
 @pytest.mark.parametrize("dtype", ["complex<f32>", "f32", "f64", "bf16", "i8"])
 @pytest.mark.parametrize("way", [*PARTS, *MORE])
 def test_parts_and_mirrored_ones(way: str, dtype: str, size: int) -> None:
-    if size > host().vector_bytes:
-        pytest.skip(f"this processor has no vectors of {size} bytes")
     shapes = [(64, 96), (33, 65), (3, 31, 37), (40, 3, 16)]
     check([part({**PARTS, **MORE}[way], shape, dtype) for shape in shapes], replace(host(), vector_bytes=size))
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from fused import Graph, Linked, difference, evaluate, sample
-from test_streams import REGISTERS, above_the_least, aligned, on_x86
+from fused import Graph, Linked, difference, evaluate, registers, sample
+from test_streams import above_the_least, aligned, on_x86
 
 from ferrule.codegen.kernel import emit_kernel
 from ferrule.ir import Block, Tensor
@@ -46,7 +46,7 @@ def by_lines(block: Block, machine: Machine) -> bool:
 
 
 @on_x86
-@pytest.mark.parametrize("vector", REGISTERS)
+@pytest.mark.parametrize("vector", registers(32, 64))
 @pytest.mark.parametrize("cache", [4096, LARGE])
 @pytest.mark.parametrize(
     ("dtype", "shape"),
@@ -85,7 +85,7 @@ def test_rows_that_begin_anywhere(dtype: str, shape: tuple[int, ...], vector: in
 
 
 @on_x86
-@pytest.mark.parametrize("vector", REGISTERS)
+@pytest.mark.parametrize("vector", registers(32, 64))
 def test_rows_that_are_reduced_first(vector: int) -> None:
     block, machine = above_the_least("f32", (20, 203)), replace(host(), vector_bytes=vector, cpu="haswell")
     kernel, x = emit_kernel(block, "k", machine), sample((20, 203), "f32")
@@ -97,7 +97,7 @@ def test_rows_that_are_reduced_first(vector: int) -> None:
 
 
 @on_x86
-@pytest.mark.parametrize("vector", REGISTERS)
+@pytest.mark.parametrize("vector", registers(32, 64))
 @pytest.mark.parametrize("cache", [4096, LARGE])
 @pytest.mark.parametrize("shapes", [[(40, 500), (40, 331), (40, 7)], [(3, 5), (3, 9000), (3, 5001)]])
 def test_pieces_of_rows(shapes: list[tuple[int, int]], vector: int, cache: int) -> None:
@@ -117,7 +117,7 @@ def test_pieces_of_rows(shapes: list[tuple[int, int]], vector: int, cache: int) 
 
 
 @on_x86
-@pytest.mark.parametrize("vector", REGISTERS)
+@pytest.mark.parametrize("vector", registers(32, 64))
 @pytest.mark.parametrize("cache", [4096, LARGE])
 @pytest.mark.parametrize("start", [(0, 0), (3, 7), (2, 16), (9, 999)])
 @pytest.mark.parametrize(("whole", "part"), [((9, 600), (5, 512)), ((9, 512), (6, 512)), ((9, 650), (4, 487))])
@@ -148,7 +148,7 @@ def crossed(dtype: str, shape: tuple[int, ...], order: tuple[int, ...]) -> Block
 
 
 @on_x86
-@pytest.mark.parametrize("vector", REGISTERS)
+@pytest.mark.parametrize("vector", registers(32, 64))
 @pytest.mark.parametrize("cache", [4096, LARGE])
 @pytest.mark.parametrize(
     ("dtype", "shape", "order"),

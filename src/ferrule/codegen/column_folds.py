@@ -86,8 +86,7 @@ def reduce_columns(em: Emitter, op: Op, index: Key, columns: Columns) -> bool:
     last = index[-1]
     if not isinstance(last, Index) or last.base.ref[0] == "%" or last != columns.at(int(last.base.ref)):
         return False
-    fold, start = Fold(em, op), lane_starts(op)
-    assert start is not None
+    fold = Fold(em, op)
     family, width, count = em.family, columns.width, columns.count
     wide, each = family.at(width), len(fold.carried)
     places = [(*index[:-1], columns.at(number)) for number in range(count)]
@@ -122,7 +121,7 @@ def reduce_columns(em: Emitter, op: Op, index: Key, columns: Columns) -> bool:
 
         return together.in_runs(at, (past - first) // at.width, carried, tile)
 
-    begin = [wide.s.const(d, v) for d, v in zip(fold.carried, start.values, strict=True)]
+    begin, is_init, _ = fold.begin(wide)
     sums = level(wide, [], begin * count, 0, whole)
     totals = [fold.halve(width, sums[i : i + each]) for i in range(0, len(sums), each)]
     flat = [lanes for total in totals for lanes in total]
@@ -130,7 +129,7 @@ def reduce_columns(em: Emitter, op: Op, index: Key, columns: Columns) -> bool:
         flat = level(em, [], flat, whole, inner)
     for i, place in enumerate(places):
         total = flat[i * each : (i + 1) * each]
-        if not start.is_init:
+        if not is_init:
             total = fold.combine(em, fold.inits(em), total)
         for value, lanes in zip(op.results, fold.finish(em, total), strict=True):
             em.remember(value, place, lanes)

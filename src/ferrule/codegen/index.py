@@ -164,8 +164,9 @@ class Indexer:
         return taken(a.base)
 
     def _made_of(self, value: V, other: V) -> bool:
-        _, x, y = self.b.made.get(value.ref, ("", value, value))
-        return other.ref in (x.ref, y.ref) or value.ref in self.b.made and any(self._made_of(v, other) for v in (x, y))
+        """Is it another value, or computed from it, as far as can be seen?"""
+        _, *parts = self.b.made.get(value.ref, ("",))
+        return value.ref == other.ref or any(self._made_of(v, other) for v in parts)
 
     def _add(self, a: V, b: V) -> V:
         if a.ref[0] != "%" and b.ref[0] != "%" and a.type == "i64":

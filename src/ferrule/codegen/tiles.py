@@ -84,9 +84,11 @@ def plan(block: Block, sizes: Sequence[int], width: int) -> Squares | None:
     A loop that is shorter than a square's side goes together with the next ones in the operand's or result's memory.
     """
     last, total = len(sizes) - 1, prod(sizes)
+    if width < 4 or not last or not _cheap(block):
+        return None
     lying = orders(block.results, block.results[0].shape, sizes)
     along = [(v, order[0].loops[0]) for v, order in lying if order and order[0].even and order[0].loops]
-    if width < 4 or not any(loop != last and 4 * tensor(v).size >= total for v, loop in along) or not _cheap(block):
+    if not any(loop != last and 4 * tensor(v).size >= total for v, loop in along):
         return None
     width = square_side(block, width)
     # The result may lie in the memory of what is as large as it and is read in its order.
@@ -102,12 +104,8 @@ def plan(block: Block, sizes: Sequence[int], width: int) -> Squares | None:
         if not order[0].loops or last in order[0].loops:
             continue
         rows, dims = [*order[0].loops], iter(_whole(order)[1:])
-        if (
-            order[1:2]
-            and order[1].loops == [last]
-            and prod(sizes[r] for r in rows) <= CLOSE
-            and tensor(value).dtype.itemsize < 4
-        ):
+        close = prod(sizes[r] for r in rows) <= CLOSE and [side.loops for side in order[1:2]] == [[last]]
+        if close and tensor(value).dtype.itemsize < 4:
             continue
         lanes = _longer(sizes, last, width, rows)
         while prod(sizes[r] for r in rows) < width and (dim := next(dims, None)) and max(dim) < lanes:

@@ -9,10 +9,11 @@ of its own) or computed inside each kernel that reads it. What comes out holds o
     constant    data of the program
     library, while, case, if, and the ops that order side effects
 
-The decision weighs recomputation against memory traffic: a value read by several kernels is computed again in each when
-its expression costs less than RECOMPUTE operations per element and reads so few tensors that it is not worth one of its
-own (the sum that runs through a network's layers is); else the kernels that read it are merged into one with several
-results when they are loops over the same shape, and if that cannot be, the value is written to memory.
+The decision weighs recomputation against memory traffic: a value read by several kernels is computed again in each
+when its expression costs less than RECOMPUTE operations per element and reads so few tensors that it is not worth one
+of its own (the sum that runs through a network's layers is); else the kernels that read it are merged into one with
+several results when they are loops over the same shape, and if that cannot be, the value is written to memory.
+Reductions over the same dimensions of the same arrays become one kernel, which is one loop.
 """
 
 from __future__ import annotations
