@@ -6,6 +6,7 @@ import pytest
 from test_finish import steps
 
 import jax
+from ferrule.passes.fuse import ABREAST, ASKED, _Fuser
 
 R = np.random.default_rng(3)
 SHAPES = [(37, 41), (300, 130), (16, 2100), (2100, 16), (1100, 600), (5, 30, 17, 8), (2, 9, 3)]
@@ -144,3 +145,25 @@ def test_statistics_of_a_batch():
     """Sums and sums of squares, in two stages where there are few channels: one kernel for each stage."""
     x = R.normal(size=(8, 56, 56, 64)).astype("f")
     assert steps(lambda x: (x.mean((0, 1, 2)), (x * x).mean((0, 1, 2))), x).count("launch") == 2
+
+
+def test_compiling_takes_as_long_as_the_program_is(monkeypatch):
+    """Of many kernels that reduce one array, each after the other, the last ones are asked, not all."""
+    asked = []
+    apart = _Fuser._apart
+    monkeypatch.setattr(_Fuser, "_apart", lambda self, a, b: asked.append(a) or apart(self, a, b))
+
+    def chain(x):
+        v = x[0]
+        for step in range(30):
+            v = jnp.tanh((x * v).sum(1) + step)
+        return v
+
+    assert steps(chain, R.normal(size=(200, 200)).astype("f")).count("launch") >= 30
+    assert 0 < len(asked) <= 30 * ASKED
+
+
+def test_no_more_than_fit_registers():
+    x = R.normal(size=(60, 130)).astype("f")
+    kernels = steps(lambda x: [(x * (k + 2.5)).max(0) - (x + k).min(0) for k in range(6)], x).count("launch")
+    assert kernels == -(-12 // ABREAST)

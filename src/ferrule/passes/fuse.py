@@ -79,8 +79,8 @@ BOUNDARY = frozenset(
 # Layers of slices, paddings and joined arrays ask through each other for elements at ever more indices: what is not
 # cheap and is asked for through more paths than these is written to memory.
 PATHS = 8
-# Reductions over the same arrays that one loop does.
-ABREAST = 4
+# Reductions over the same arrays that one loop does, and of the kernels that reduce one those that are asked: the last.
+ABREAST, ASKED = 4, 8
 # Results that one kernel may have, and kernels looked at in search of a cycle before a merge is given up.
 MERGE = 16
 SEARCH = 300
@@ -521,10 +521,12 @@ class _Fuser:
         if op.name != "reduce":
             return
         kernel = self._find(kernel)
-        others = {self._find(o): None for v in self._elements_of(op) for o in self.reducing.get(v, ())}
+        others = {self._find(o): None for v in self._elements_of(op) for o in self.reducing.get(v, ())[-ASKED:]}
+        mine = len(self.reduces.get(kernel, ()))
         for other in others:
             first, second = sorted((kernel, other), key=self.position.__getitem__)
-            if first is not second and self._beside(op, other) and self._apart(first, second):
+            few = first is not second and mine + len(self.reduces[other]) < ABREAST
+            if few and self._beside(op, other) and self._apart(first, second):
                 self.parent[second] = first
                 self.members[first] += self.members.pop(second)
                 self.reduces[first] = [*self.reduces.pop(first, ()), *self.reduces.pop(second, ())]
