@@ -45,7 +45,10 @@ class Gemm : public Prepared {
     if (packed || call.sources.empty() || call.sources[1].kind == OperandSource::kComputed) return;
     if (!TakesPacked(shape)) return;
     source_ = call.sources[1];
-    for (int64_t part : {shape.k, shape.n, shape.b_row, shape.b_col}) key_ += " " + std::to_string(part);
+    for (int64_t part : {shape.k, shape.n, shape.b_row, shape.b_col, static_cast<int64_t>(shape.a_type),
+                         static_cast<int64_t>(shape.b_type)}) {
+      key_ += " " + std::to_string(part);
+    }
     key_ = "gemm " + std::string(ChosenKernels().isa) + key_;
   }
 

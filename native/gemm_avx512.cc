@@ -20,7 +20,7 @@ constinit const GemmKernels kAvx512Gemm = {
     avx512::Complex<float, 6, 2>(),
     avx512::Complex<double, 6, 2>(),
     avx512::PacksOfStored<12, 2>(),
-    {},
+    avx512::Pairs<12, 2>(),
     avx512::Vectors<avx512::Bf16Terms>(),
     avx512::Vectors<avx512::IntegerTerms<int8_t>>(),
     avx512::Vectors<avx512::IntegerTerms<uint8_t>>(),

@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "aligned_scratch.h"
+#include "divide.h"
 #include "epilogue.h"
 #include "gemm_blocked.h"
 
@@ -47,9 +48,9 @@ inline const char* At(const void* base, Element e, int64_t elements) {
   return static_cast<const char*>(base) + elements * SizeOf(e);
 }
 
-// Where PairKernels has the packs of a type; -1 where it has none.
-inline int PairTypeOf(Element e) {
-  return e == Element::kS8 ? kPairS8 : e == Element::kU8 ? kPairU8 : e == Element::kS16 ? kPairS16 : -1;
+// Where GroupKernels has the packs of a type; -1 where it has none.
+inline int GroupTypeOf(Element e) {
+  return e == Element::kS8 ? kGroupS8 : e == Element::kU8 ? kGroupU8 : e == Element::kS16 ? kGroupS16 : -1;
 }
 
 // Where FloatPacks has the packs of a type; -1 where it has none.
@@ -57,18 +58,22 @@ inline int StoredTypeOf(Element e) {
   return e == Element::kBF16 ? kStoredBf16 : e == Element::kS8 ? kStoredS8 : e == Element::kU8 ? kStoredU8 : -1;
 }
 
-// Whether sums in T are formed of pairs of 16-bit integers.
+// What a product is made of whose sums in T are formed of groups of small integers; else null.
 template <class T>
-bool TakesPairs(const GemmShape& s) {
-  if constexpr (!std::is_same_v<T, uint32_t>) return false;
-  return ChosenKernels().pairs.tiles.rows > 0 && PairTypeOf(s.a_type) >= 0 && PairTypeOf(s.b_type) >= 0;
+const GroupKernels* GroupsOf(const GemmShape& s) {
+  if constexpr (std::is_same_v<T, uint32_t>) {
+    if (GroupTypeOf(s.a_type) < 0 || GroupTypeOf(s.b_type) < 0) return nullptr;
+    if (TakesQuads(s)) return ChosenQuads();
+    if (ChosenKernels().pairs.elements > 0) return &ChosenKernels().pairs;
+  }
+  return nullptr;
 }
 
 // The tiles of a product.
 template <class T>
 const auto& TilesOf(const GemmShape& s) {
   if constexpr (std::is_same_v<T, uint32_t>) {
-    if (TakesPairs<T>(s)) return ChosenKernels().pairs.tiles;
+    if (const GroupKernels* groups = GroupsOf<T>(s)) return groups->tiles;
   }
   return KernelsOf<T>(ChosenKernels());
 }
@@ -117,13 +122,35 @@ class Blocked {
         kernels_(TilesOf<T>(shape)),
         depth_(DepthOf(kernels_.columns)),
         rows_(IsNarrow(kernels_.columns) ? 96 : 192),
-        pairs_(TakesPairs<T>(shape)),
+        groups_(GroupsOf<T>(shape)),
         a_direct_(IsDirect<T>(shape.a_type)),
         b_direct_(IsDirect<T>(shape.b_type)),
         d_direct_(IsDirect<T>(shape.d_type)) {}
 
   // The rows of B in a panel of so many columns.
   static int64_t DepthOf(int64_t columns) { return IsNarrow(columns) ? 2 * kDepth : kDepth; }
+
+  // The elements of a panel of so many of the operand's.
+  static int64_t DepthOf(const GroupKernels* groups, int64_t elements) {
+    return groups ? DivideUp(elements, groups->elements) + (HasBeginning(groups) ? 1 : 0) : elements;
+  }
+  static bool HasBeginning(const GroupKernels* groups) { return groups && groups->add_up[0]; }
+
+  // Where the kept panels of B begin whose first row is `k`, a multiple of what panels of `depth` hold.
+  static int64_t KeptAt(const GemmShape& s, const GroupKernels* groups, int64_t k, int64_t depth) {
+    const int64_t step = groups ? depth * groups->elements : depth;
+    return k / step * DepthOf(groups, step) * PackedColumns(s.n, TilesOf<T>(s).columns);
+  }
+
+  // Packs B's columns from `begin` to `end`, whole panels, to where they are kept.
+  void PackKept(const void* b, int64_t begin, int64_t end, R* packed) const {
+    const int64_t step = groups_ ? depth_ * groups_->elements : depth_;
+    for (int64_t pc = 0; pc < s_.k; pc += step) {
+      const int64_t elements = std::min(step, s_.k - pc), depth = DepthOf(groups_, elements);
+      Pack<false>(At(b, s_.b_type, begin * s_.b_col + pc * s_.b_row), s_.b_type, b_direct_, s_.b_col, s_.b_row,
+                  std::min(end, s_.n) - begin, elements, packed + KeptAt(s_, groups_, pc, depth_) + begin * depth);
+    }
+  }
 
   // Whether a block of `m` rows and `n` columns reads its columns of B once, where they lie and a few rows at a time: B
   // comes from memory; or its rows are a multiple of a page apart, have the same places in the first-level cache, and
@@ -207,7 +234,7 @@ class Blocked {
     bool a_in_place =
         !packed_ && a_direct_ && (n <= 4 * nr || m * s_.k <= 128 * 128 || (!kComplex && s_.a_col == 1 && apart));
     // Few rows wait for kept panels from memory; for panels that the last cache has, fetching them is only more work.
-    bool fetch = packed_ && (m >= 32 || s_.k * s_.n * static_cast<int64_t>(sizeof(T)) >= kHugeBytes);
+    bool fetch = packed_ && !groups_ && (m >= 32 || s_.k * s_.n * static_cast<int64_t>(sizeof(T)) >= kHugeBytes);
     bool in_cache = s_.k * n * static_cast<int64_t>(sizeof(T)) <= kSmallBytes && s_.b_row <= 2 * n;
     bool b_in_place = !kComplex && !packed_ && b_direct_ && s_.b_col == 1 && (m <= 2 * mr || in_cache);
     // A tile reads its rows of A side by side, which no hardware looks ahead for: short ones are fetched a tile before.
@@ -217,15 +244,15 @@ class Blocked {
     // second-level cache.
     const bool far = s_.batch * s_.m * s_.n * static_cast<int64_t>(sizeof(T)) >= kFarBytes;
     const bool by_rows = !fetch && s_.k <= (far ? 3 : 1) * kShortSums;
-    // Along k a panel has `depth` elements, each of which may be a pair of the operand's.
-    const int64_t step = pairs_ ? 2 : 1;
+    // Along k a panel has `depth` elements, each of which may be a group of the operand's.
+    const int64_t step = groups_ ? groups_->elements : 1;
     for (int64_t jc = 0; jc < n; jc += kColumns) {
       int64_t columns = std::min(kColumns, n - jc);
       for (int64_t pc = 0; pc < s_.k; pc += depth_ * step) {
-        int64_t elements = std::min(depth_ * step, s_.k - pc), depth = (elements + step - 1) / step;
+        int64_t elements = std::min(depth_ * step, s_.k - pc), depth = DepthOf(groups_, elements);
         bool finish = epilogue_ && row >= 0 && pc + elements == s_.k;
         const void* right_from = At(b, s_.b_type, jc * s_.b_col + pc * s_.b_row);
-        const R* right = packed_ ? packed_ + pc * PackedColumns(s_.n, nr) + (column + jc) * depth : nullptr;
+        const R* right = packed_ ? packed_ + KeptAt(s_, groups_, pc, depth_) + (column + jc) * depth : nullptr;
         // Columns that are read where they are: whole panels, and half of one at the end.
         int64_t whole_columns = !b_in_place ? 0 : columns % (nr / 2) == 0 ? columns : columns / nr * nr;
         if (!packed_ && whole_columns < columns) {
@@ -421,7 +448,7 @@ class Blocked {
       }
     }
     if constexpr (std::is_same_v<T, float> || std::is_same_v<T, uint32_t>) {
-      if (pairs_ || (std::is_same_v<T, float> && StoredTypeOf(type) >= 0)) {
+      if (groups_ || (std::is_same_v<T, float> && StoredTypeOf(type) >= 0)) {
         PackNarrow<kLeft>(x, type, x_w, x_k, count, depth, panels);
         return;
       }
@@ -471,17 +498,35 @@ class Blocked {
   void PackNarrow(const void* x, Element type, int64_t x_w, int64_t x_k, int64_t count, int64_t elements,
                   R* panels) const {
     const int width = kLeft ? kernels_.rows : kernels_.columns;
-    const int64_t depth = pairs_ ? (elements + 1) / 2 : elements;
+    const int64_t depth = DepthOf(groups_, elements);
     const auto& packs = [&]() -> const auto& {
       if constexpr (std::is_same_v<T, uint32_t>)
-        return ChosenKernels().pairs.packs[PairTypeOf(type)];
+        return groups_->packs[GroupTypeOf(type)];
       else
         return ChosenKernels().stored.packs[StoredTypeOf(type)];
     }();
     auto pack = kLeft ? packs.rows : packs.columns;
+    if constexpr (std::is_same_v<T, uint32_t>) {
+      if (HasBeginning(groups_)) {
+        pack(x, x_w, x_k, count, elements, panels);
+        for (int64_t w = 0; w < count; w += width) Begin<kLeft>(elements, depth, panels + w * depth);
+        return;
+      }
+    }
     for (int64_t w = 0; w < count; w += width) {
       pack(At(x, type, w * x_w), x_w, x_k, std::min<int64_t>(width, count - w), elements, panels + w * depth);
     }
+  }
+
+  // What the sums of a panel begin with. Its bytes are a' = a + more on the left side and b' = b - less on the right
+  // one, and the sum of a * b is that of a' * b' and of less * a', without that of more * b.
+  template <bool kLeft>
+  void Begin(int64_t elements, int64_t depth, uint32_t* panel) const {
+    const uint32_t more = s_.a_type == Element::kS8 ? 128 : 0, less = s_.b_type == Element::kU8 ? 128 : 0;
+    const uint32_t taken = kLeft ? 0 : static_cast<uint32_t>(elements) * less, times = kLeft ? less : 0 - more;
+    const int width = kLeft ? kernels_.rows : kernels_.columns;
+    if (times != 0) groups_->add_up[!kLeft](depth, panel);
+    for (int w = 0; w < width; ++w) panel[w] = times == 0 ? 0 : times * (panel[w] + taken);
   }
 
   // The common cases of complex numbers: B (parts separated), and A with adjacent columns.
@@ -520,7 +565,8 @@ class Blocked {
   const R* packed_;  // B in panels, or null
   const std::remove_reference_t<decltype(KernelsOf<T>(kBaselineGemm))>& kernels_;
   const int64_t depth_, rows_;
-  bool pairs_, a_direct_, b_direct_, d_direct_;
+  const GroupKernels* groups_;
+  bool a_direct_, b_direct_, d_direct_;
 };
 
 }  // namespace gemm

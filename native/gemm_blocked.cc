@@ -23,6 +23,24 @@ const GemmKernels& ChosenKernels() {
   return kBaselineGemm;
 }
 
+const GroupKernels* ChosenQuads() {
+#if defined(__x86_64__)
+  static const GroupKernels* const quads = []() -> const GroupKernels* {
+    if (ChosenIsa() == Isa::kAvx512 && MissingCpuFeatures("avx512vnni").empty()) return &kAvx512Quads;
+    if (ChosenIsa() == Isa::kAvx2 && MissingCpuFeatures("avxvnni").empty()) return &kAvx2Quads;
+    return nullptr;
+  }();
+  return quads;
+#else
+  return nullptr;
+#endif
+}
+
+bool TakesQuads(const GemmShape& s) {
+  auto byte = [](Element e) { return e == Element::kS8 || e == Element::kU8; };
+  return ChosenQuads() && byte(s.a_type) && byte(s.b_type) && SizeOf(s.d_type) <= 4 && !IsFloat(s.d_type);
+}
+
 Result<Accumulator> AccumulatorFor(Element a, Element b, Element d) {
   if (SizeOf(a) == 0 || SizeOf(b) == 0 || SizeOf(d) == 0) {
     return InvalidArgument("a matrix product of " + NameOf(a) + " and " + NameOf(b) + " to " + NameOf(d) +
@@ -47,8 +65,8 @@ namespace {
 using namespace gemm;
 
 constexpr int64_t kFewVectors = 8;
-// Up to so many rows a kept right side was measured to pay.
-constexpr int64_t kFewPacked = 100;
+// Up to so many rows a kept right side was measured to pay, of floats and of bytes.
+constexpr int64_t kFewPacked = 100, kSomePacked = 1024;
 
 // A vector times a large matrix, whose rows are read from end to end: each part of the rows, in pieces of columns, has
 // sums of its own, which are added up at the end. The parts are the same for every number of threads.
@@ -143,10 +161,12 @@ bool VectorProduct(const GemmShape& s, const void* a, const void* b, void* d, Th
 // thread would read one whole side. They are the same for every number of threads.
 template <class T>
 int64_t PartsOfSums(const GemmShape& s) {
-  constexpr int64_t kMostParts = 32, kLeastDepth = 8 * Blocked<T>::kDepth, kMostSums = (64 << 10) / sizeof(T);
+  constexpr int64_t kMostParts = 32, kMostSums = (64 << 10) / sizeof(T);
+  const GroupKernels* groups = GroupsOf<T>(s);
+  const int64_t least = 8 * Blocked<T>::kDepth * (groups ? groups->elements : 1);
   bool fits =
       s.batch == 1 && !s.add && IsDirect<T>(s.d_type) && s.m * s.n <= kMostSums && !Blocked<T>::IsThin(s, s.m, s.n);
-  return fits ? std::clamp<int64_t>(s.k / kLeastDepth, 1, kMostParts) : 1;
+  return fits ? std::clamp<int64_t>(s.k / least, 1, kMostParts) : 1;
 }
 
 // False where the sums are formed in one part.
@@ -228,7 +248,7 @@ void Multiply(const GemmShape& s, const void* a, const void* b, void* d, ThreadP
   }
   if (VectorProduct<T>(s, a, b, d, pool, epilogue)) return;
   if constexpr (std::is_same_v<T, float> || std::is_same_v<T, uint32_t>) {
-    if (NarrowVectorProduct<T>(s, a, b, d, pool, epilogue)) return;
+    if (!extras.packed && NarrowVectorProduct<T>(s, a, b, d, pool, epilogue)) return;
   }
   if constexpr (!Traits<T>::kComplex) {
     if (!extras.packed && TallProduct<T>(s, a, b, d, pool, epilogue)) return;
@@ -240,8 +260,11 @@ void Multiply(const GemmShape& s, const void* a, const void* b, void* d, ThreadP
   // Threads share few columns more evenly by half panels.
   const int64_t panel = extras.packed || s.n >= 8 * threads * kernels.columns ? kernels.columns : kernels.columns / 2;
   const int64_t unit = std::max<int64_t>(panel, epilogue ? kEpilogueUnit : 0);
-  const auto [down, across] =
-      GridOf(s, threads, kernels.rows, unit, extras.packed != nullptr, !Traits<T>::kComplex && s.a_col == 1);
+  // Small kept panels are read by each thread as well as packed rows would be.
+  const GroupKernels* groups = GroupsOf<T>(s);
+  const bool shared = extras.packed && !(groups && s.k * s.n * SizeOf(s.b_type) <= Blocked<T>::kLargeBytes);
+  const bool a_in_place = !Traits<T>::kComplex && !groups && s.a_col == 1;
+  const auto [down, across] = GridOf(s, threads, kernels.rows, unit, shared, a_in_place);
   int64_t tiles = down * across;
   int64_t grain = std::max<int64_t>(1, static_cast<int64_t>(kSmall / (WorkOf(s) / static_cast<double>(tiles) + 1)));
   Spread(pool, s.batch * tiles, grain, [&](int64_t begin, int64_t end) {
@@ -256,9 +279,13 @@ void Multiply(const GemmShape& s, const void* a, const void* b, void* d, ThreadP
 }  // namespace
 
 bool TakesPacked(const GemmShape& s) {
+  if (s.batch != 1 || s.add || s.n < 64) return false;
+  if (TakesQuads(s)) {
+    return s.d_type == Element::kS32 && s.m > 1 && s.m <= kSomePacked && PartsOfSums<uint32_t>(s) == 1;
+  }
   bool direct = s.a_type == Element::kF32 && s.b_type == Element::kF32 && s.d_type == Element::kF32;
   bool vectors = s.m == 1 || (s.b_row == 1 && s.m <= kFewVectors);  // they read B from end to end anyway
-  return direct && s.batch == 1 && !s.add && !vectors && s.m <= kFewPacked && s.n >= 64 && PartsOfSums<float>(s) == 1 &&
+  return direct && !vectors && s.m <= kFewPacked && PartsOfSums<float>(s) == 1 &&
          s.k * s.n * static_cast<int64_t>(sizeof(float)) >= Blocked<float>::kLargeBytes;
 }
 
@@ -266,22 +293,31 @@ bool FitsPacked(const GemmShape& s) {
   return s.batch == 1 && s.b_type == Element::kF32 && s.n > 0 && s.k > 0 && s.n % ChosenKernels().f32.columns == 0;
 }
 
-int64_t PackedBytes(const GemmShape& s) {
-  return PackedColumns(s.n, ChosenKernels().f32.columns) * s.k * static_cast<int64_t>(sizeof(float));
+namespace {
+
+template <class T>
+int64_t BytesOfPanels(const GemmShape& s) {
+  const auto& tiles = TilesOf<T>(s);
+  const GroupKernels* groups = GroupsOf<T>(s);
+  const int64_t depth = Blocked<T>::DepthOf(tiles.columns), step = groups ? depth * groups->elements : depth;
+  const int64_t rest = s.k % step, last = rest ? Blocked<T>::DepthOf(groups, rest) : 0;
+  return (Blocked<T>::KeptAt(s, groups, s.k, depth) + last * PackedColumns(s.n, tiles.columns)) * 4;
 }
 
+template <class T>
+void PackPanels(const GemmShape& s, const void* b, void* packed, ThreadPool* pool) {
+  const Blocked<T> blocked(s, GemmExtras{});
+  const int64_t width = TilesOf<T>(s).columns;
+  Spread(pool, DivideUp(s.n, width), 1,
+         [&](int64_t begin, int64_t end) { blocked.PackKept(b, begin * width, end * width, static_cast<T*>(packed)); });
+}
+
+}  // namespace
+
+int64_t PackedBytes(const GemmShape& s) { return TakesQuads(s) ? BytesOfPanels<uint32_t>(s) : BytesOfPanels<float>(s); }
+
 void PackRight(const GemmShape& s, const void* b, void* packed, ThreadPool* pool) {
-  const auto& kernels = ChosenKernels().f32;
-  const int64_t width = kernels.columns, all = PackedColumns(s.n, width), step = Blocked<float>::DepthOf(width);
-  Spread(pool, all / width, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t pc = 0; pc < s.k; pc += step) {
-      int64_t depth = std::min(step, s.k - pc);
-      for (int64_t j = begin * width; j < end * width; j += width) {
-        kernels.pack_columns(static_cast<const float*>(b) + j * s.b_col + pc * s.b_row, s.b_col, s.b_row,
-                             std::min(width, s.n - j), depth, static_cast<float*>(packed) + pc * all + j * depth);
-      }
-    }
-  });
+  TakesQuads(s) ? PackPanels<uint32_t>(s, b, packed, pool) : PackPanels<float>(s, b, packed, pool);
 }
 
 void BlockedGemm(const GemmShape& shape, Accumulator accumulator, const void* a, const void* b, void* d,

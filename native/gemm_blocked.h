@@ -30,6 +30,11 @@ Result<Accumulator> AccumulatorFor(Element a, Element b, Element d);
 // The innermost loops for this CPU (FERRULE_ISA=baseline or avx2 narrows the choice, for tests and comparisons).
 const GemmKernels& ChosenKernels();
 
+// Those for products of bytes; null where the processor has no instruction for them.
+const GroupKernels* ChosenQuads();
+// Whether a product's sums are formed by them.
+bool TakesQuads(const GemmShape& shape);
+
 template <class T>
 const MicroKernels<T>& FloatKernels() {
   if constexpr (std::is_same_v<T, float>) return ChosenKernels().f32;

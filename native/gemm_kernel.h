@@ -33,6 +33,10 @@ inline VectorOf<uint32_t>::type MultiplyPairs(VectorOf<uint32_t>::type a, Vector
   typedef short Words __attribute__((vector_size(kBytes)));
   return (VectorOf<uint32_t>::type)__builtin_ia32_pmaddwd256((Words)a, (Words)b);
 }
+#elif FERRULE_VECTOR_BYTES == 64
+inline VectorOf<uint32_t>::type MultiplyPairs(VectorOf<uint32_t>::type a, VectorOf<uint32_t>::type b) {
+  return (VectorOf<uint32_t>::type)_mm512_madd_epi16((__m512i)a, (__m512i)b);
+}
 #endif
 
 template <class T>
@@ -128,7 +132,7 @@ __attribute__((always_inline)) inline void PutSums(const typename VectorOf<T>::t
 // follow this tile's and lie close together, some in each step: all of them at once would fill what a core has for
 // lines under way, and the tile would wait.
 constexpr int kNextColumns = -1, kNextRows = -2;
-// What a step adds to a sum: a product, or the two products of a pair of 16-bit integers (PairKernels).
+// What a step adds to a sum: a product, or the two products of a pair of 16-bit integers (GroupKernels).
 enum class Term { kProduct, kPair };
 template <class T, int MR, int NV, bool kPackedA, int kFetch = 0, Term kTerm = Term::kProduct>
 void Multiply(int64_t k, const T* a, int64_t a_row, int64_t a_k, const T* b, int64_t b_k, T* c, int64_t c_row,

@@ -163,6 +163,10 @@ std::unique_ptr<Prepared> LibraryGemm(const GemmShape& s, const OperandSource& r
   // gives none.
   constexpr double kWorthACall = 32 * 32 * 32, kLarge = 512.0 * 512 * 512, kHuge = 3072.0 * 3072 * 3072;
   constexpr int64_t kLeast = 64, kManyThreads = 9, kSomeRows = 32;
+  // The own loops have VNNI's instructions for bytes as well, and are faster with them but for small products in
+  // batches, of which they pack too much.
+  const bool small = s.batch > 1 && static_cast<double>(s.m) * s.n * s.k <= kWorthACall;
+  if (TakesQuads(s) && !MayUseTiles() && !small) return nullptr;
   bool narrow = s.a_type == Element::kBF16 || s.d_type == Element::kS32;
   double work = static_cast<double>(s.batch) * s.m * s.n * s.k;
   if (s.a_type == Element::kF32 && s.batch == 1 && !s.add && IsIntelWithAvx512() &&

@@ -100,7 +100,7 @@ constexpr NarrowPacks<uint32_t> PairPacks() {
 }
 
 template <int MR, int NV>
-constexpr PairKernels Pairs() {
+constexpr GroupKernels Pairs() {
   constexpr auto sum = Term::kPair;
   MicroKernels<uint32_t> tiles = {};
   tiles.rows = MR, tiles.columns = NV * kBytes / 4;
@@ -111,7 +111,7 @@ constexpr PairKernels Pairs() {
   tiles.tile[kFewStridedRows][0] = &Multiply<uint32_t, kFewRows, NV, false, 0, sum>;
   tiles.tile[kFewStridedRows][1] = &Multiply<uint32_t, kFewRows, NV / 2, false, 0, sum>;
   tiles.put_tile = &PutTile<uint32_t>;
-  return {tiles, {PairPacks<int8_t, MR, NV>(), PairPacks<uint8_t, MR, NV>(), PairPacks<int16_t, MR, NV>()}};
+  return {2, tiles, {PairPacks<int8_t, MR, NV>(), PairPacks<uint8_t, MR, NV>(), PairPacks<int16_t, MR, NV>()}};
 }
 
 }  // namespace FERRULE_ISA

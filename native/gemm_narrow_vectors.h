@@ -34,7 +34,7 @@ struct IntegerTerms : Bf16Terms {
   static float One(const S* x, int64_t) { return static_cast<float>(*x); }
 };
 
-// Pairs of integers as 16 bits each (PairKernels).
+// Pairs of integers as 16 bits each (GroupKernels).
 template <class S>
 struct PairTerms {
   using Stored = S;
@@ -65,7 +65,7 @@ struct PairTerms {
     return static_cast<uint16_t>(x[0]) | uint32_t(uint16_t(x[x_k])) << 16;
   }
   static V Product(V x, V y) {
-#if FERRULE_VECTOR_BYTES == 32
+#if FERRULE_VECTOR_BYTES >= 32
     return MultiplyPairs(x, y);
 #elif FERRULE_VECTOR_BYTES == 16 && defined(__x86_64__)
     typedef short Words __attribute__((vector_size(kBytes)));

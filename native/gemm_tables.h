@@ -98,13 +98,17 @@ struct FloatPacks {
   NarrowPacks<float> packs[3];
 };
 
-// Products of integers of up to 16 bits: an element of a panel is a pair of them, adjacent along k, and a step of a
-// tile multiplies both and adds both products. That is exact: a sum of two products of 16 bits fits 32, but for one
-// value that wraps as the result does.
-enum PairType { kPairS8, kPairU8, kPairS16 };
-struct PairKernels {
-  MicroKernels<uint32_t> tiles;  // `thin` and what follows is empty; all of it where there is no such instruction
-  NarrowPacks<uint32_t> packs[3];
+// Products of small integers: an element of a panel is a group of them, adjacent along k, and a step of a tile
+// multiplies all and adds their products. Of two of up to 16 bits that is exact: a sum of two products fits 32, but for
+// one value that wraps as the result does. Of four bytes one side's are signed there, the other's are not.
+enum GroupType { kGroupS8, kGroupU8, kGroupS16 };
+struct GroupKernels {
+  int elements = 0;                     // of a group; none where there is no such instruction
+  MicroKernels<uint32_t> tiles = {};    // `thin` and what follows is empty
+  NarrowPacks<uint32_t> packs[3] = {};  // those of bytes pack all panels at once
+  // Panels of bytes begin with numbers, one for each row or column, that sums begin with. (depth, panel): puts there
+  // what the rows, or the columns, add up to as they are packed. Null for pairs, whose panels have no such beginning.
+  void (*add_up[2])(int64_t, uint32_t*) = {};
 };
 
 // One, two or four vectors times a matrix whose elements have another type in memory. The vectors are x[v][step]; a
@@ -133,7 +137,7 @@ struct GemmKernels {
   ComplexMicroKernels<float> c64;
   ComplexMicroKernels<double> c128;
   FloatPacks stored;
-  PairKernels pairs;
+  GroupKernels pairs;
   VectorKernels<float> bf16_vectors, s8_vectors, u8_vectors;
   VectorKernels<uint32_t> pair_vectors[3];
 };
@@ -141,6 +145,7 @@ struct GemmKernels {
 extern const GemmKernels kBaselineGemm;
 #if defined(__x86_64__)
 extern const GemmKernels kAvx2Gemm, kAvx512Gemm;
+extern const GroupKernels kAvx2Quads, kAvx512Quads;
 #endif
 
 }  // namespace ferrule

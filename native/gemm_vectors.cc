@@ -17,6 +17,10 @@ using namespace gemm;
 // products end in sums across lanes: they have to be so long for each vector that panels would multiply as well.
 constexpr int64_t kMostDots = 32, kMostRows = 16, kDotLength = 32;
 
+// The same where panels of bytes are multiplied by instructions of their own: of a matrix that comes from memory, and
+// of others.
+constexpr int64_t kLargeMatrix = 1 << 20, kMostByteDots = 8, kMostByteRows = 4, kMostOfSmall = 2;
+
 // The product as row vectors x times a matrix Y of k rows; column vectors are the transposed case.
 struct Sides {
   bool row;
@@ -44,7 +48,8 @@ const VectorKernels<T>* KernelsFor(const Sides& s) {
     if (s.y_type == Element::kU8) return &all.u8_vectors;
     return s.y_type == Element::kBF16 ? &all.bf16_vectors : nullptr;
   } else if constexpr (std::is_same_v<T, uint32_t>) {
-    return PairTypeOf(s.x_type) >= 0 && PairTypeOf(s.y_type) >= 0 ? &all.pair_vectors[PairTypeOf(s.y_type)] : nullptr;
+    return GroupTypeOf(s.x_type) >= 0 && GroupTypeOf(s.y_type) >= 0 ? &all.pair_vectors[GroupTypeOf(s.y_type)]
+                                                                    : nullptr;
   } else {
     return nullptr;
   }
@@ -188,6 +193,13 @@ class Vectors {
   int64_t x_row_ = 0;  // from one vector to the next
 };
 
+int64_t MostVectors(const GemmShape& shape, const Sides& sides) {
+  const bool dots = sides.y_k == 1;
+  if (!TakesQuads(shape)) return dots ? kMostDots : kMostRows;
+  if (shape.k * sides.count < kLargeMatrix) return kMostOfSmall;
+  return dots ? kMostByteDots : kMostByteRows;
+}
+
 }  // namespace
 
 template <class T>
@@ -195,7 +207,7 @@ bool NarrowVectorProduct(const GemmShape& shape, const void* a, const void* b, v
                          const Epilogue* epilogue) {
   const Sides sides = SidesOf(shape, a, b);
   if (shape.k == 0 || shape.add || (sides.y_k != 1 && sides.y_n != 1)) return false;
-  if (sides.vectors > (sides.y_k == 1 ? kMostDots : kMostRows)) return false;
+  if (sides.vectors > MostVectors(shape, sides)) return false;
   if (sides.y_k == 1 && shape.k < kDotLength * sides.vectors) return false;
   if constexpr (std::is_same_v<T, float> || std::is_same_v<T, uint32_t>) {
     const VectorKernels<T>* kernels = KernelsFor<T>(sides);

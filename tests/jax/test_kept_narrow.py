@@ -1,4 +1,4 @@
-"""Right sides of bf16 and 8-bit products that are the same in later runs are kept in oneDNN's layout."""
+"""Right sides of bf16 and 8-bit products that are the same in later runs are kept in oneDNN's layout, or ours."""
 
 from __future__ import annotations
 

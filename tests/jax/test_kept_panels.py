@@ -9,6 +9,11 @@ import numpy as np
 import pytest
 
 import jax
+from ferrule.targets.cpu import host
+
+has_quads = pytest.mark.skipif(
+    not {"+avx512vnni", "+avxvnni"} & set(host().features.split(",")), reason="there is no instruction for bytes"
+)
 
 
 def filled(*shape: int, seed: int = 0) -> np.ndarray:
@@ -59,6 +64,38 @@ def test_later_runs_have_the_same_bits(form, rows, size):
     np.testing.assert_allclose(results[0], want, rtol=1e-4, atol=1e-3)
     for other in results[1:]:
         np.testing.assert_array_equal(other.view(np.uint32), results[0].view(np.uint32))
+
+
+def bytes_of(dtype: type, *shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 256, shape).astype(np.uint8).view(dtype)
+
+
+def product(x, w):
+    return jax.lax.dot(x, w, preferred_element_type=jnp.int32)
+
+
+@has_quads
+@pytest.mark.parametrize("left", [np.int8, np.uint8])
+@pytest.mark.parametrize("right", [np.int8, np.uint8])
+@pytest.mark.parametrize("size", [(2, 640, 704), (33, 1025, 450), (300, 130, 70), (5, 2700, 1100)])
+def test_panels_of_bytes(left, right, size):
+    """Exact at the limits, of a right side that lies as it is and turned, and with something behind the product."""
+    rows, k, n = size
+    x, w = bytes_of(left, rows, k), bytes_of(right, k, n, seed=1)
+    x[0], w[:, 0] = np.iinfo(left).max, np.iinfo(right).min
+    x[1], w[:, 1] = np.iinfo(left).min, np.iinfo(right).max
+    want = x.astype(np.int64) @ w.astype(np.int64)
+    turned = np.ascontiguousarray(w.T)
+    for run, weights, finish in (
+        (product, w, lambda y: y),
+        (lambda x, w: product(x, w.T), turned, lambda y: y),
+        (lambda x, w: jnp.abs(product(x, w) - 7), w, lambda y: np.abs(y - 7)),
+    ):
+        run, array = jax.jit(run), jnp.array(weights)
+        start = held()
+        for count in range(4):
+            np.testing.assert_array_equal(run(x, array), finish(want))
+            assert (held() - start >= k * n) == (count > 0), "the second run keeps panels"
 
 
 def test_the_second_run_keeps_panels_and_the_weights_own_them():

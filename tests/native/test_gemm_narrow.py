@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from instruction_sets import ALL_SETS
 
 CODE = """
 import sys
@@ -20,7 +21,7 @@ check()
 """
 
 
-@pytest.mark.parametrize("isa", ["avx2", "baseline"])
+@pytest.mark.parametrize("isa", ALL_SETS)
 def test_narrow(isa):
     """Also where oneDNN would take them, and in the loops of lesser processors."""
     environment = os.environ | {"FERRULE_ISA": isa, "FERRULE_GEMM": "own"}
@@ -41,6 +42,7 @@ def check():
 
     # Odd sizes; more than one block of rows (192), of columns (1024), along k (256 or 512) and of sums (512 rows).
     shapes = [(3, 7, 5, 3), (1, 6, 16, 2), (2, 200, 33, 515), (1, 65, 1100, 77), (1, 530, 40, 1027), (1, 1, 70, 1001)]
+    shapes += [(1, 3, 4, 1), (1, 13, 18, 2306)]
     for shape, (left, right) in itertools.product(shapes, [(0, 0), (0, 1), (1, 0), (1, 1)]):
         k = shape[-1]
         for types in "bbi", "bBi", "Bbi", "BBI", "hhi", "hbi", "bbh", "bbb", "bbl", "HHI":
@@ -50,10 +52,15 @@ def check():
             a, b, want = sides(shape, types[:2], left, right)
             close(gemm(a, b, types[2]), want, types[2], k)
     # The largest magnitudes, where sums of two products in 16 bits would saturate, and one in 32 bits wraps.
-    for dtype in "b", "h":
-        a = np.full((1, 9, 6), np.iinfo(dtype).min, dtype)
-        b = np.full((1, 6, 20), np.iinfo(dtype).min, dtype)
-        close(gemm(a, b, "i"), (wide(a) @ wide(b)).astype("i"), "i")
+    for left, right in "bb", "hh", "BB", "bB", "Bb":
+        for extreme, other in itertools.product(["min", "max"], repeat=2):
+            a = np.full((1, 9, 1026), getattr(np.iinfo(left), extreme), left)
+            b = np.full((1, 1026, 40), getattr(np.iinfo(right), other), right)
+            close(gemm(a, b, "i"), (wide(a) @ wide(b)).astype("i"), "i")
+    # Long sums of a small result, which are formed in parts.
+    for types in "bbi", "BBi", "hhi":
+        a, b = random((1, 40, 20001), types[0]), random((1, 20001, 36), types[1])
+        close(gemm(a, b, types[2]), (wide(a) @ wide(b)).astype(types[2]), types[2])
     # Neither side has adjacent elements.
     for dtype, out in ("b", "i"), (bf16, "f"):
         a, b = random((1, 40, 90), dtype), random((1, 45, 60), dtype)
