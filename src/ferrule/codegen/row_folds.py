@@ -30,8 +30,8 @@ from ferrule.targets.machine import Machine
 if TYPE_CHECKING:
     from ferrule.codegen.emitter import Emitter, Family, Lanes
 
-# Arrays of less than so many times a processor's second-level cache may lie there, where the order matters little.
-LARGE = 2
+# Arrays of less than so many times a processor's second-level cache lie there well enough, where the order matters little.
+LARGE = 1.4
 # Rows of so many bytes times some number, up to some length, share few places of a cache with each other: such arrays
 # do not lie in it well.
 CROWDED, CROWDED_ROW, CROWDED_LARGE = 1024, 4096, 7 / 8
