@@ -155,21 +155,17 @@ class Fft : public Prepared {
     });
   }
 
-  // Asks for memory that will be read, or written: rows are shorter than what processors foresee, and their first stage
-  // reads parts of one far from each other.
-  template <bool kWritten>
-  static void Ask(const void* memory, int64_t bytes) {
-    for (int64_t at = 0; at < bytes; at += 64) __builtin_prefetch(static_cast<const char*>(memory) + at, kWritten);
-  }
-
-  // Runs `some(y)`, which writes the `count` numbers of a row to y: `to`, or a place nearby from where they go past
-  // the caches.
+  // Runs `some(y, ahead)`, which writes the `count` numbers of a row to y: `to`, or a place nearby from where they go
+  // past the caches. The next row has `next_count` numbers. Longer rows are not asked for: they would not leave a
+  // stage's numbers in the nearest cache.
   template <class F>
-  static void WriteRow(R* to, int64_t count, bool past, R* nearby, F&& some) {
-    const int64_t bytes = count * static_cast<int64_t>(sizeof(R));
-    if (!past) Ask<true>(to, bytes);
-    some(past ? nearby : to);
-    if (past) CopyPastCaches(to, nearby, bytes);
+  static void WriteRow(R* to, int64_t count, bool past, R* nearby, const R* next, int64_t next_count, F&& some) {
+    constexpr int64_t kAskedFor = 8 << 10, kSize = sizeof(R);
+    RowAhead ahead;
+    if (next_count * kSize <= kAskedFor) ahead.read = next, ahead.read_bytes = next_count * kSize;
+    if (!past && count * kSize <= kAskedFor) ahead.written = to, ahead.written_bytes = count * kSize;
+    some(past ? nearby : to, ahead);
+    if (past) CopyPastCaches(to, nearby, count * kSize);
   }
 
   // Do rows of so many numbers in all go past the caches? Not where the next dimension's transforms read them again.
@@ -198,9 +194,8 @@ class Fft : public Prepared {
       const bool past = Past(2 * outer * n);
       ForRows(plan, outer, pool, [&](R* scratch, int64_t row) {
         const C* x = from + row * n;
-        Ask<false>(x + n, n * sizeof(C));
-        WriteRow(Parts(to + row * n), 2 * n, past, scratch + 4 * n,
-                 [&](R* y) { plan.TransformRow(Parts(x), y, scratch, inverse, scale); });
+        WriteRow(Parts(to + row * n), 2 * n, past, scratch + 4 * n, Parts(x + n), 2 * n,
+                 [&](R* y, const RowAhead& ahead) { plan.TransformRow(Parts(x), y, scratch, inverse, scale, ahead); });
       });
       return;
     }
@@ -309,10 +304,10 @@ class Fft : public Prepared {
       ForRows(plan, Rows(count), pool, [&](R* scratch, int64_t row) {
         const R* x = from + row * n;
         R* z = scratch + 4 * h;
-        Ask<false>(x + n, n * sizeof(R));
         for (int64_t i = 0; !even && i < n; ++i) z[2 * i] = x[i], z[2 * i + 1] = 0;
-        WriteRow(Parts(to + row * columns_), 2 * columns_, past, scratch, [&](R* y) {
-          plan.TransformRow(even ? x : z, z, scratch, false, R(1));
+        R* y_row = Parts(to + row * columns_);
+        WriteRow(y_row, 2 * columns_, past, scratch, x + n, n, [&](R* y, const RowAhead& ahead) {
+          plan.TransformRow(even ? x : z, z, scratch, false, R(1), ahead);
           if (even) return loops_.unfold(z, roots_->values.data(), y, h, 0, h);
           std::copy_n(z, 2 * columns_, y);
         });
@@ -365,14 +360,14 @@ class Fft : public Prepared {
       ForRows(plan, Rows(count), pool, [&](R* scratch, int64_t row) {
         const C* x = from + row * columns_;
         R* z = scratch + 4 * h;
-        Ask<false>(x + columns_, columns_ * sizeof(C));
         z[0] = x[0].real(), z[1] = 0;
         for (int64_t k = 1; k < columns_; ++k) {
           z[2 * k] = z[2 * (n - k)] = x[k].real();
           z[2 * k + 1] = x[k].imag(), z[2 * (n - k) + 1] = -x[k].imag();
         }
-        WriteRow(to + row * n, n, past, scratch, [&](R* y) {
-          plan.TransformRow(z, z, scratch, true, scale_);
+        const R* next = Parts(x + columns_);
+        WriteRow(to + row * n, n, past, scratch, next, 2 * columns_, [&](R* y, const RowAhead& ahead) {
+          plan.TransformRow(z, z, scratch, true, scale_, ahead);
           for (int64_t i = 0; i < n; ++i) y[i] = z[2 * i];
         });
       });
@@ -382,9 +377,10 @@ class Fft : public Prepared {
       ForRows(plan, Rows(count), pool, [&](R* scratch, int64_t row) {
         const C* x = from + row * columns_;
         R* z = scratch + 4 * h;
-        Ask<false>(x + columns_, columns_ * sizeof(C));
         loops_.fold(Parts(x), roots_->values.data(), z, h, 0, h);
-        WriteRow(to + row * n, n, past, z, [&](R* y) { plan.TransformRow(z, y, scratch, true, scale_); });
+        const R* next = Parts(x + columns_);
+        WriteRow(to + row * n, n, past, z, next, 2 * columns_,
+                 [&](R* y, const RowAhead& ahead) { plan.TransformRow(z, y, scratch, true, scale_, ahead); });
       });
       return;
     }

@@ -177,9 +177,10 @@ void FftPlan<R>::Run(const Stage& s, const R* xr, const R* xi, R* yr, R* yi, int
 }
 
 template <class R>
-R* FftPlan<R>::RunSome(size_t first, size_t end, R* x, R* y, int64_t lanes) const {
+R* FftPlan<R>::RunSome(size_t first, size_t end, R* x, R* y, int64_t lanes, const RowAhead& ahead) const {
   int64_t span = n_ / (stages_[first].radix * stages_[first].rest) * lanes;
   for (; first < end; ++first) {
+    ahead.Ask(first, stages_.size());
     Run(stages_[first], x, x + n_ * lanes, y, y + n_ * lanes, span);
     std::swap(x, y);
     span *= stages_[first].radix;
@@ -204,15 +205,17 @@ void FftPlan<R>::Transform(R* re, R* im, R* scratch, int64_t lanes) const {
 }
 
 template <class R>
-void FftPlan<R>::TransformRow(const R* from, R* to, R* scratch, bool inverse, R scale) const {
+void FftPlan<R>::TransformRow(const R* from, R* to, R* scratch, bool inverse, R scale, const RowAhead& ahead) const {
   const Stage &first = stages_[0], &last = stages_.back();
+  ahead.Ask(0, stages_.size());
   if (alone()) return first.convolution->Row(from, to, inverse, scale);
   FftLoops<R>().first[first.radix][inverse](from, scratch, scratch + n_, first.rest, first_.data());
   if (!Known<R>(last.radix)) {
-    const R* x = RunSome(1, stages_.size(), scratch, scratch + 2 * n_, 1);
+    const R* x = RunSome(1, stages_.size(), scratch, scratch + 2 * n_, 1, ahead);
     return FftLoops<R>().join(x + inverse * n_, x + !inverse * n_, to, n_, scale);
   }
-  const R* x = RunSome(1, stages_.size() - 1, scratch, scratch + 2 * n_, 1);
+  const R* x = RunSome(1, stages_.size() - 1, scratch, scratch + 2 * n_, 1, ahead);
+  ahead.Ask(stages_.size() - 1, stages_.size());
   FftLoops<R>().last[last.radix][inverse](x, x + n_, to, n_ / last.radix, scale);
 }
 

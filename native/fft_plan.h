@@ -43,6 +43,28 @@ std::shared_ptr<const T> Shared(int64_t n) {
 template <class R>
 const FftStages<R>& FftLoops();
 
+// Memory that will be read and written soon: short rows are less than what processors foresee, and their first stage
+// reads parts of one far from each other. A part of it is asked for before each stage of a transform: all at once would
+// be more than a core has under way, and would be waited for.
+struct RowAhead {
+  const void* read = nullptr;
+  int64_t read_bytes = 0;
+  void* written = nullptr;
+  int64_t written_bytes = 0;
+
+  // Inlined: GCC drops calls of what does nothing but ask.
+  __attribute__((always_inline)) void Ask(size_t part, size_t parts) const {
+    constexpr size_t kLine = 64;
+    const auto border = [&](int64_t bytes, size_t i) { return static_cast<size_t>(bytes) * i / parts / kLine * kLine; };
+    for (size_t at = border(read_bytes, part); at < border(read_bytes, part + 1); at += kLine) {
+      __builtin_prefetch(static_cast<const char*>(read) + at, 0);
+    }
+    for (size_t at = border(written_bytes, part); at < border(written_bytes, part + 1); at += kLine) {
+      __builtin_prefetch(static_cast<char*>(written) + at, 1);
+    }
+  }
+};
+
 template <class R>
 class FftPlan {
  public:
@@ -62,7 +84,7 @@ class FftPlan {
   bool better_as_lanes() const;
   // One signal of interleaved real and imaginary parts, times `scale`; `scratch` has 4 size() numbers. `from` may be
   // `to`.
-  void TransformRow(const R* from, R* to, R* scratch, bool inverse, R scale) const;
+  void TransformRow(const R* from, R* to, R* scratch, bool inverse, R scale, const RowAhead& ahead = {}) const;
 
   // Can neighbouring signals be transformed without a copy of them as lanes?
   static bool ByLines(int64_t n);
@@ -87,7 +109,7 @@ class FftPlan {
   void Run(const Stage& stage, const R* xr, const R* xi, R* yr, R* yi, int64_t span) const;
   // The stages from `first` to before `end`, between x and y, each of which has all real parts, then all imaginary
   // ones; returns where the results are.
-  R* RunSome(size_t first, size_t end, R* x, R* y, int64_t lanes) const;
+  R* RunSome(size_t first, size_t end, R* x, R* y, int64_t lanes, const RowAhead& ahead = {}) const;
   void FirstOfLines(const R* from, int64_t stride, R* scratch, bool inverse) const;
   void RestOfLines(R* to, int64_t stride, R* scratch, bool inverse, R scale) const;
   // The stages from number `at` on for every apart-th of `all` points, whose results are every radix-th of all; then
