@@ -97,7 +97,7 @@ Result<std::unique_ptr<Prepared>> PrepareGemm(const CallDesc& call) {
   auto own = [&] { return std::unique_ptr<Prepared>(new Gemm(shape, *accumulator, epilogue, call, packed)); };
   if (packed) return own();
   std::unique_ptr<Prepared> dense = TileGemm(shape, right, epilogue, own);
-  if (!dense && (dense = LibraryGemm(shape, right))) {
+  if (!dense && (dense = LibraryGemm(shape, bool{epilogue}, right))) {
     if (epilogue) dense = ThenEpilogue(std::move(dense), shape.batch * shape.m, shape.n, epilogue);
     dense = GemmInPieces(std::move(dense), shape, right, epilogue);
   }

@@ -149,7 +149,7 @@ std::unique_ptr<Prepared> OneDnnGemmCall(const GemmShape& s, const OperandSource
                   kept ? DnnlKept{right, KeyOf(s, threads)} : DnnlKept{});
 }
 
-std::unique_ptr<Prepared> LibraryGemm(const GemmShape& s, const OperandSource& right) {
+std::unique_ptr<Prepared> LibraryGemm(const GemmShape& s, bool finished, const OperandSource& right) {
   const char* text = std::getenv("FERRULE_GEMM");
   std::string wish = text ? text : "";
   if (wish == "own") return nullptr;
@@ -157,7 +157,8 @@ std::unique_ptr<Prepared> LibraryGemm(const GemmShape& s, const OperandSource& r
   if (wish == "onednn") return OneDnnGemmCall(s, right);
   // Measured: Ferrule's own loops are faster than OpenBLAS everywhere and as fast as oneDNN for f32 on AMD's processors
   // (both within 15 %). Intel's with AVX-512 take a fifth less time in oneDNN's, once a product is large in all three
-  // sizes; where there are many threads, both are level (docs/measurements.md).
+  // sizes; where there are many threads, both are level (docs/measurements.md). So are batches, a few matrices for each
+  // thread, but their epilogues are better run on the own loops' blocks.
   // For bf16 and 8-bit integers oneDNN's instructions are worth 3 to 6 times, where the processor has them (TileGemm
   // has taken what it does faster on tile registers); elsewhere oneDNN has no kernels for these, and OneDnnGemmCall
   // gives none.
@@ -169,9 +170,11 @@ std::unique_ptr<Prepared> LibraryGemm(const GemmShape& s, const OperandSource& r
   if (TakesQuads(s) && !MayUseTiles() && !small) return nullptr;
   bool narrow = s.a_type == Element::kBF16 || s.d_type == Element::kS32;
   double work = static_cast<double>(s.batch) * s.m * s.n * s.k;
-  if (s.a_type == Element::kF32 && s.batch == 1 && !s.add && IsIntelWithAvx512() &&
-      work >= (ThreadPool::Global().threads() < kManyThreads ? kLarge : kHuge) && std::min({s.m, s.n, s.k}) >= kLeast) {
-    return OneDnnGemmCall(s, right);
+  if (s.a_type == Element::kF32 && !s.add && IsIntelWithAvx512() && std::min({s.m, s.n, s.k}) >= kLeast) {
+    const int threads = ThreadPool::Global().threads();
+    const bool large = s.batch == 1 && work >= (threads < kManyThreads ? kLarge : kHuge);
+    const bool batch = s.batch >= 4 * threads && threads < kManyThreads && !finished;
+    if (large || batch) return OneDnnGemmCall(s, right);
   }
   // But Intel's without tile registers multiply pairs of bf16 no faster than floats, which the own loops make of them;
   // few rows are read as oneDNN keeps them.

@@ -15,7 +15,7 @@ std::unique_ptr<Prepared> BlasGemmCall(const GemmShape& shape);
 std::unique_ptr<Prepared> OneDnnGemmCall(const GemmShape& shape, const OperandSource& right = {});
 
 // The fastest library for this product, or null when Ferrule's own loops are the fastest. FERRULE_GEMM=own, blas or
-// onednn overrules the choice where that library can do it.
-std::unique_ptr<Prepared> LibraryGemm(const GemmShape& shape, const OperandSource& right = {});
+// onednn overrules the choice where that library can do it. `finished`: an epilogue follows.
+std::unique_ptr<Prepared> LibraryGemm(const GemmShape& shape, bool finished, const OperandSource& right = {});
 
 }  // namespace ferrule
