@@ -338,5 +338,5 @@ def test_rows_that_share_few_places_of_a_cache(
     monkeypatch: pytest.MonkeyPatch, shape: tuple[int, int], large: bool
 ) -> None:
     monkeypatch.setattr(row_folds, "LARGE", 2)
-    machine = replace(host(), second_cache_bytes=500_000, vector_bytes=32)
+    machine = replace(host(), second_cache_bytes=500_000, vector_bytes=32, threads=2)
     assert row_folds.planned(case("", [(shape, "f32")], reduce).block, machine) == large

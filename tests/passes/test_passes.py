@@ -293,6 +293,17 @@ def test_one_walk_simplifies(ours):
     assert once.ops[1].operands == [once.ops[0].result] * 2 and once.ops[0].operands == once.args
 
 
+@pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.int32, np.uint32])
+def test_limits_of_integers(dtype):
+    """Between the least and the greatest there is everything; beyond the greatest there is nothing else."""
+    least, greatest = np.iinfo(dtype).min, np.iinfo(dtype).max
+    x = np.arange(8, dtype=dtype)
+    inside = simplify(graph(lambda x: jnp.minimum(dtype(greatest), jnp.maximum(x, dtype(least))), x))
+    assert inside.ops == [] and inside.results == inside.args
+    beyond = simplify(graph(lambda x, i: jnp.maximum(x, dtype(greatest)).at[i].get(mode="clip"), x, np.array([3, 1])))
+    assert [op.name for op in beyond.ops] == ["constant"]
+
+
 RUNNING = {
     "followed": lambda x: jnp.tanh(jnp.cumsum(x)),
     "between": lambda x: jnp.cumsum(jnp.tanh(jnp.cumsum(x))),

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from ferrule.codegen.emitter import Emitter, Family, Lanes
 
 # Arrays of less than so many times a processor's second-level cache lie there well enough, where the order matters little.
-LARGE = 1.4
+# Many threads have more such caches, and fewer rows each: so many times as much.
+LARGE, MANY, FOR_MANY = 1.4, 9, 1.4
 # Rows of so many bytes times some number, up to some length, share few places of a cache with each other: such arrays
 # do not lie in it well.
 CROWDED, CROWDED_ROW, CROWDED_LARGE = 1024, 4096, 7 / 8
@@ -57,7 +58,8 @@ _ELSEWHERE = ("transpose", "gather", "reverse", "concatenate", "pad")
 def is_large(nbytes: int, line: int, machine: Machine) -> bool:
     """Are rows of `line` bytes better gone over as memory lies?"""
     crowded = line % CROWDED == 0 and line <= CROWDED_ROW
-    return nbytes >= (min(CROWDED_LARGE, LARGE) if crowded else LARGE) * machine.second_cache_bytes
+    large = LARGE if machine.threads < MANY else FOR_MANY * LARGE
+    return nbytes >= (min(CROWDED_LARGE, large) if crowded else large) * machine.second_cache_bytes
 
 
 def carries(op: Op) -> bool:

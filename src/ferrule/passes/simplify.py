@@ -297,7 +297,7 @@ def _splat(out: Block, element: Any, op: Op) -> Value:
     return _constant(out, np.broadcast_to(np.asarray(element), op.result.shape), op)
 
 
-_SPLAT_KEEPS = frozenset({"reshape", "transpose", "slice", "reverse", "broadcast_in_dim", "dynamic_slice"})
+_SPLAT_KEEPS = frozenset({"reshape", "transpose", "slice", "reverse", "broadcast_in_dim", "dynamic_slice", "gather"})
 
 
 def _fold(out: Block, op: Op, operands: list[Value]) -> list[Value] | None:
@@ -469,6 +469,21 @@ def _logic(out: Block, op: Op, operands: list[Value]) -> Value | None:
         known = splat(this)
         if known is not None:
             return other if bool(known) == (op.name == "and") else this
+    return None
+
+
+@rule("maximum", "minimum")
+def _extreme(out: Block, op: Op, operands: list[Value]) -> Value | None:
+    """With the least or the greatest integer of the type, as where bytes are clipped to 0 and 255."""
+    dtype = op.result.dtype
+    if not dtype.is_int or dtype.bits < 8:
+        return None
+    limits = np.iinfo(dtype.numpy)
+    idle, end = (limits.min, limits.max) if op.name == "maximum" else (limits.max, limits.min)
+    for this, other in (operands, operands[::-1]):
+        known = splat(this)
+        if known is not None and int(known) in (idle, end):
+            return other if int(known) == idle else this
     return None
 
 
