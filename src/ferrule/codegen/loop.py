@@ -16,6 +16,7 @@ from ferrule.codegen import (
     column_folds,
     fetch_ahead,
     interleave,
+    moved_rows,
     items,
     math_complex,
     memory,
@@ -106,6 +107,9 @@ def emit(family: Family, block: Block, outputs: Sequence[V], begin: V, end: V, n
         run = partial(_run, family, width, sizes[-1], element)
         large = all(tensor(v).dtype.itemsize >= LARGE for v in block.results)
         grid = tiles_of_runs(family, sizes, rows, begin, end, run, large)
+        return grid, grain(grid, nanoseconds)
+    if moves := moved_rows.plan(block, family.machine, sizes):
+        grid = moved_rows.emit(family, moves, outputs[0], begin, end)
         return grid, grain(grid, nanoseconds)
     if lanes := interleave.lanes_along_rows(family, block, along, sizes):
         grid = interleave.emit(family, block, sizes, lanes, outputs, begin, end, compute)

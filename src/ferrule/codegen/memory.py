@@ -42,10 +42,16 @@ def _call(b: Builder, type: str, name: str, kinds: str, *args: str) -> V:
     return b.emit(type, text)
 
 
-def _masked_load(b: Builder, type: str, address: V, align: int, mask: V) -> V:
+def masked_load(b: Builder, type: str, address: V, align: int, mask: V) -> V:
     name = f"llvm.masked.load.{suffix(type)}.p0"
     place = f"ptr align {align} {address.ref}"
     return _call(b, type, name, f"ptr, {mask.type}, {type}", place, str(mask), f"{type} zeroinitializer")
+
+
+def masked_store(b: Builder, value: V, address: V, align: int, mask: V) -> None:
+    name = f"llvm.masked.store.{suffix(value.type)}.p0"
+    place = f"ptr align {align} {address.ref}"
+    _call(b, "void", name, f"{value.type}, ptr, {mask.type}", str(value), place, str(mask))
 
 
 def _gather(b: Builder, type: str, addresses: V, align: int, mask: V) -> V:
@@ -85,7 +91,7 @@ def load(ix: Indexer, pointer: V, dtype: DType, offset: Index, mask: V | None = 
             raw = b.load(many, address, align)
         else:
             flags = mask if offset.step == 1 else shuffle(b, mask, mask, order)
-            raw = _masked_load(b, many, address, align, flags if count == 1 else _double(b, flags, width))
+            raw = masked_load(b, many, address, align, flags if count == 1 else _double(b, flags, width))
         if count == 2:
             return [shuffle(b, raw, raw, [2 * lane + part for lane in order]) for part in range(2)]
         return [raw if offset.step == 1 else shuffle(b, raw, raw, order)]
@@ -129,7 +135,7 @@ def _every(ix: Indexer, pointer: V, type: str, offset: Index, align: int, mask: 
         lanes = {place - first: lane for lane, place in enumerate(places)}
         off = V(mask.type, "zeroinitializer")
         flags = shuffle(b, mask, off, [lanes.get(at, width) for at in range(width)])
-        return _masked_load(b, vector(type, width), address, align, flags)
+        return masked_load(b, vector(type, width), address, align, flags)
 
     parts = [read(first) for first in starts]
     holder = [len(starts) - 1 if place >= starts[-1] else place // width for place in places]
@@ -312,9 +318,7 @@ def store(
         if flags is None:
             b.store(whole, address, min(stream, count * width * align) or align, stream > 0)
         else:
-            name = f"llvm.masked.store.{suffix(whole.type)}.p0"
-            place = f"ptr align {align} {address.ref}"
-            _call(b, "void", name, f"{whole.type}, ptr, {flags.type}", str(whole), place, str(flags))
+            masked_store(b, whole, address, align, flags)
         return
     if offset.step == -1 and mask is None and count == 1:
         start = ix.add(Index(offset.base, 0, 0, 1 << 62), 1 - width).base

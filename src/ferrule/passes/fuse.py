@@ -56,6 +56,8 @@ PICKED, ROW, PICKED_FROM, IN_ROWS = RECOMPUTE + 1, LIGHT + 1, 1 << 12, 8
 # Parts of joined arrays, mirrored ones and every other element of some take several instructions to find. Where so many
 # elements are made of them, each read more than FEW times, they are written to memory first.
 SPREAD = 1 << 14
+# One of so many elements is picked.
+LITTLE = 64
 # What the write of a tensor costs, in reads of one: the cache reads a line before it writes it.
 WRITE = 1.5
 # No kernel grows past this cost per element, so that the code stays small and compile time linear.
@@ -689,9 +691,11 @@ class _Fuser:
         if user.name == "scatter":
             return LIMIT if value is user.operands[_targets(user)] else 1
         if user.name == "gather" and value is user.operands[0]:
-            # What picks take no more of than there is is made where it is picked.
+            # What picks take no more of than there is is made where it is picked; little, such as a diagonal, whatever
+            # it is made of.
             most = _size(value) if _in_rows(user) else _size(value) / IN_ROWS
-            return 1 if _size(user.result) <= most and value in self.direct else LIMIT
+            most = most if value in self.direct else _size(value) / LITTLE
+            return 1 if _size(user.result) <= most else LIMIT
         if user.name in ("concatenate", "pad") and value.shape and self.cost[value] <= self._joined(user, value):
             if not any(user.attrs.get("interior_padding", ())):  # in every vector there is something of all parts
                 return 1
