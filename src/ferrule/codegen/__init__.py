@@ -17,7 +17,8 @@ Layers, each in a file of its own, arrows pointing down:
     scalar     arithmetic on lanes for each dtype: `Scalars` (add, compare, convert, load, store, …)
     row_loop   reductions along a row, then the row · while_loop   loops that run in a kernel
     short_rows reductions along rows of a few elements, with a row in each lane · row_pieces   its loops
-    tiles      what is read across, in squares, and short runs in tiles · interleave   short rows mixed in registers · moved_rows   such as are shuffled
+    tiles      what is read across, in squares, and short runs in tiles · interleave   short rows mixed in registers
+    moved_rows short rows whose elements only change places
     column_folds  rows of a few columns, which are reduced · row_folds   rows of many, gone over as memory lies
     row_vectors   those of whole vectors, which are combined before rows and lanes change places
     pairs      bf16 that reductions read two at a time · wide_flags   flags that they carry as masks

@@ -104,7 +104,7 @@ def _moved(op: Op, rows: int, lead: int, row: tuple[int, ...]) -> list[tuple[Val
         begin, limit, step = (op.attrs[n] for n in ("start_indices", "limit_indices", "strides"))
         cut = at[tuple(map(slice, begin[lead:], limit[lead:], step[lead:]))]
     elif op.name == "reverse" and min(op.attrs["dimensions"], default=0) >= lead:
-        cut = np.flip(at, [d - lead for d in op.attrs["dimensions"]])
+        cut = np.flip(at, tuple(d - lead for d in op.attrs["dimensions"]))
     elif op.name == "transpose" and tuple(op.attrs["permutation"][:lead]) == tuple(range(lead)):
         cut = at.transpose([d - lead for d in op.attrs["permutation"][lead:]])
     else:

@@ -30,8 +30,8 @@ from ferrule.targets.machine import Machine
 if TYPE_CHECKING:
     from ferrule.codegen.emitter import Emitter, Family, Lanes
 
-# Arrays of less than so many times a processor's second-level cache lie there well enough, where the order matters little.
-# Many threads have more such caches, and fewer rows each: so many times as much.
+# Arrays of less than so many times a processor's second-level cache lie there well enough, where the order matters
+# little. Many threads have more such caches, and fewer rows each: so many times as much.
 LARGE, MANY, FOR_MANY = 1.4, 9, 1.4
 # Rows of so many bytes times some number, up to some length, share few places of a cache with each other: such arrays
 # do not lie in it well.

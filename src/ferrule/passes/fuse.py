@@ -33,6 +33,7 @@ from ferrule.ops import OPS
 from ferrule.ops.checks import per_axis
 from ferrule.passes import row_kernels
 from ferrule.passes.expand import indexes
+from ferrule.passes.neighbours import Neighbours, in_rows
 from ferrule.passes.reduce_parts import crosses
 from ferrule.passes.simplify import has_effects, splat
 from ferrule.targets.machine import Machine
@@ -52,12 +53,7 @@ FEW, AGAIN = 4.0, 128.0
 JOINED, JOINED_IN_LONG = 8.0, 40.0
 # An element that is picked from anywhere costs as much as several vector operations, where a tensor has so many that it
 # counts; of a row of so many elements a lookup of the row.
-PICKED, ROW, PICKED_FROM, IN_ROWS = RECOMPUTE + 1, LIGHT + 1, 1 << 12, 8
-# Parts of joined arrays, mirrored ones and every other element of some take several instructions to find. Where so many
-# elements are made of them, each read more than FEW times, they are written to memory first.
-SPREAD = 1 << 14
-# One of so many elements is picked.
-LITTLE = 64
+PICKED, ROW, PICKED_FROM = RECOMPUTE + 1, LIGHT + 1, 1 << 12
 # What the write of a tensor costs, in reads of one: the cache reads a line before it writes it.
 WRITE = 1.5
 # No kernel grows past this cost per element, so that the code stays small and compile time linear.
@@ -97,8 +93,6 @@ _COUNTED = frozenset(
 )
 # Ops that read elements a few times because each belongs to a short row of their result.
 _SPREADING = frozenset({"broadcast_in_dim", "concatenate", "gather"})
-# Whose elements do not lie in memory as vectors want them.
-_SCATTERED = frozenset({"concatenate", "pad", "reverse"})
 _ELEMENTWISE = frozenset(name for name, definition in OPS.items() if definition.elementwise)
 _POINTWISE = _ELEMENTWISE | {"broadcast_in_dim", "reshape"}
 # A fusion: its results, the materialized values that it reads, and the ops that compute them.
@@ -142,19 +136,6 @@ def _counted(value: Value) -> bool:
     return True
 
 
-def _in_rows(gather: Op) -> bool:
-    """Does it take rows of neighbours, which are neighbours in the result?"""
-    at, rank = gather.attrs["dimension_numbers"].offset_dims, len(gather.result.shape)
-    return list(at) == list(range(rank - len(at), rank)) and prod(gather.attrs["slice_sizes"]) >= IN_ROWS
-
-
-def _of_rows(scatter: Op) -> bool:
-    """Does it update rows of neighbours, which are neighbours among the updates?"""
-    updates = scatter.operands[-1].shape
-    at = list(scatter.attrs["scatter_dimension_numbers"].update_window_dims)
-    return at == list(range(len(updates) - len(at), len(updates))) and prod(updates[len(updates) - len(at) :]) >= IN_ROWS
-
-
 def _inline_constant(value: Value) -> bool:
     """Constants that kernels hold as immediates."""
     return value.op is not None and value.op.name == "constant" and splat(value) is not None
@@ -177,8 +158,7 @@ class _Fuser:
         self.roots: set[Value] = set()
         self.cost: dict[Value, float] = {}
         self.sources: dict[Value, frozenset[Value]] = {}  # tensors of its size that an expression is taken to read
-        self.direct: set[Value] = set()  # those that are made element by element of what is in memory
-        self.scattered: set[Value] = set()  # those that are made of elements that do not lie beside each other
+        self.neighbours = Neighbours()
         self.parent: dict[Op, Op] = {}  # union-find over the root ops of kernels that were merged
         self.members: dict[Op, list[Op]] = {}  # kernel → its root ops
         self.homes: dict[Op, frozenset[Op]] = {}  # fused op → root ops of the kernels that compute it
@@ -203,10 +183,7 @@ class _Fuser:
             for result in op.results:
                 self.cost[result] = cost
                 self.sources[result] = self._sources_of(op, result)
-            if self._is_direct(op):
-                self.direct.update(op.results)
-            if self._scatters(op):
-                self.scattered.update(op.results)
+            self.neighbours.note(op, op.name in BOUNDARY)
             one = len(op.results) == 1
             self.readers[op] = users.get(result, ()) if one else [u for r in op.results for u in users.get(r, ())]
         for op in reversed(self.block.ops):
@@ -230,7 +207,7 @@ class _Fuser:
         elif op.name in HEAVY:
             cost = max(cost, _size(op.operands[0]) / max(1, _size(op.results[0])))
         elif op.name == "gather" and _size(op.result) >= PICKED_FROM:
-            cost = ROW if _in_rows(op) else PICKED
+            cost = ROW if in_rows(op) else PICKED
         operands = op.operands
         if op.name in _ELEMENTWISE and not any(self.sources.get(v, operands) for v in operands):
             operands = list(dict.fromkeys(operands))  # x times x needs x once
@@ -244,25 +221,6 @@ class _Fuser:
                 inner = 1.0  # what is reduced again is in memory
             cost += inner if inner <= RECOMPUTE or len(self.users[value]) == 1 else 1.0
         return cost
-
-    def _is_direct(self, op: Op) -> bool:
-        """Are results made element by element of what is in memory, or of a few values that may be written there?"""
-        if op.name in BOUNDARY:
-            return True
-        if op.name not in _POINTWISE and op.name != "slice" and not (op.name == "gather" and _in_rows(op)):
-            return False
-        spread = op.name == "broadcast_in_dim"
-        return all(
-            v.op is None or v in self.direct or (spread and self._multiplicity(op, v) > FEW) for v in op.operands
-        )
-
-    def _scatters(self, op: Op) -> bool:
-        """Do elements of the result, where they are computed, come from places that are not neighbours?"""
-        if op.name in _SCATTERED or (op.name == "slice" and any(s > 1 for s in op.attrs["strides"])):
-            return True
-        if op.name not in _POINTWISE and op.name != "slice":
-            return False
-        return any(v in self.scattered for v in op.operands)
 
     def _waits(self, value: Value) -> bool:
         """Is this a value that a kernel over rows sums up and keeps for what else reads it (codegen/row_loop.py)?"""
@@ -481,12 +439,8 @@ class _Fuser:
         if cost > LIMIT:
             return False
         for user in users:
-            if user.name == "broadcast_in_dim" and value in self.scattered and _size(user.result) >= SPREAD:
-                if self._multiplicity(user, value) > FEW:
-                    return False
-            if user.name == "scatter" and value in user.operands[_targets(user) + 1 :]:
-                if value not in self.direct and _of_rows(user):
-                    return False
+            if self.neighbours.better_written(user, value):
+                return False
             if cost <= LIGHT and not user.regions and user.name not in UPDATES:
                 continue
             for result in op.results:
@@ -691,11 +645,7 @@ class _Fuser:
         if user.name == "scatter":
             return LIMIT if value is user.operands[_targets(user)] else 1
         if user.name == "gather" and value is user.operands[0]:
-            # What picks take no more of than there is is made where it is picked; little, such as a diagonal, whatever
-            # it is made of.
-            most = _size(value) if _in_rows(user) else _size(value) / IN_ROWS
-            most = most if value in self.direct else _size(value) / LITTLE
-            return 1 if _size(user.result) <= most else LIMIT
+            return 1 if self.neighbours.better_picked(user, value) else LIMIT
         if user.name in ("concatenate", "pad") and value.shape and self.cost[value] <= self._joined(user, value):
             if not any(user.attrs.get("interior_padding", ())):  # in every vector there is something of all parts
                 return 1

@@ -1,0 +1,115 @@
+"""Operands of gathers, broadcasts and scatters: computed where they are read, or written to memory first."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from test_passes import graph
+
+import jax
+from ferrule.ir import Block
+from ferrule.passes.count import count
+from ferrule.passes.expand import expand
+from ferrule.passes.fuse import fuse
+from ferrule.passes.match import match
+from ferrule.passes.simplify import simplify
+from ferrule.targets.cpu import host
+
+
+def kernels(f: Any, *args: np.ndarray) -> list[Block]:
+    machine = host()
+    block = fuse(count(expand(simplify(match(simplify(graph(f, *args)), machine)), machine)), machine)
+    return [op.regions[0] for op in block.walk() if op.name == "fusion"]
+
+
+def names(block: Block) -> set[str]:
+    return {op.name for op in block.ops}
+
+
+def floats(*shape: int) -> np.ndarray:
+    return np.zeros(shape, np.float32)
+
+
+ROWS = np.arange(600, dtype=np.int32)[::-1].copy()
+
+
+def outer(v: Any) -> Any:
+    return v[:, None] - v[None, :]
+
+
+@pytest.mark.parametrize(
+    ("scattered", "apart"),
+    [
+        (lambda x: jnp.concatenate([x[:500], x * 2])[:600], True),
+        (lambda x: x[::-1][:600], True),
+        (lambda x: x[::3][:600], True),
+        (lambda x: jnp.pad(x, (7, 0))[:600], True),
+        (lambda x: x[:600], False),
+        (lambda x: x[:600] * 2, False),
+    ],
+)
+def test_what_is_spread(scattered: Any, apart: bool) -> None:
+    """An outer product of parts of a joined array looked for each of its elements in the array."""
+    assert len(kernels(lambda x: outer(scattered(x)), floats(2000))) == 1 + apart
+
+
+def test_little_is_spread_as_it_is() -> None:
+    assert len(kernels(lambda x: outer(x[::-1]), floats(60))) == 1
+
+
+@pytest.mark.parametrize(
+    ("made", "fused"),
+    [
+        (lambda x: x * 2 - 1, True),
+        (lambda x: outer(x[0, :600] * 2), True),
+        (lambda x: jnp.concatenate([x, x], 1), False),
+        (lambda x: jnp.repeat(x[:, :300], 2, 1), False),
+        (lambda x: x.T[:600], False),
+    ],
+)
+def test_rows_that_are_picked(made: Any, fused: bool) -> None:
+    """As many as there are: made where they are picked, if vectors of rows are vectors of what is read."""
+    picked = kernels(lambda x: made(x).at[ROWS].get(mode="promise_in_bounds"), floats(600, 600))
+    (last,) = [block for block in picked if "gather" in names(block)]
+    assert (names(last) <= {"gather", "broadcast_in_dim"}) != fused
+    assert (len(picked) == 1) == fused
+
+
+def test_single_elements_that_are_picked() -> None:
+    def f(x: Any, i: Any) -> Any:
+        return (jnp.exp(x) * 2 + x).at[i].get(mode="promise_in_bounds")
+
+    few, many = (kernels(f, floats(4000), np.zeros(n, np.int32)) for n in (400, 4000))
+    assert (len(few), len(many)) == (1, 2)
+
+
+def test_a_diagonal() -> None:
+    """Of a lower triangle: a row of it is all that is computed."""
+    assert len(kernels(lambda x: jnp.diagonal(jnp.tril(x)), floats(300, 400))) == 1
+
+
+@pytest.mark.parametrize("rows", [True, False])
+def test_updates(rows: bool) -> None:
+    """Rows of updates that are turned on the way lie in memory first; single elements do not gain by that."""
+
+    def f(x: Any, i: Any) -> Any:
+        if rows:
+            return jax.ops.segment_sum(x.T, i, 50)
+        return jnp.zeros(50).at[i].add(x[0, ::-1])
+
+    found = kernels(f, floats(64, 600), ROWS)
+    (last,) = [block for block in found if "scatter" in names(block)]
+    assert bool(names(last) & {"transpose", "reverse"}) != rows
+
+
+def test_messages_of_a_graph() -> None:
+    """Rows are picked, and added up where others of their kind are: no array of all of them."""
+
+    def f(x: Any, senders: Any, receivers: Any) -> Any:
+        return jax.ops.segment_sum(x.at[senders].get(mode="promise_in_bounds"), receivers, 500)
+
+    (last,) = [block for block in kernels(f, floats(500, 32), ROWS, ROWS) if "scatter" in names(block)]
+    assert "gather" in names(last)
