@@ -157,17 +157,18 @@ std::unique_ptr<Prepared> LibraryGemm(const GemmShape& s, bool finished, const O
   if (wish == "onednn") return OneDnnGemmCall(s, right);
   // Measured: Ferrule's own loops are faster than OpenBLAS everywhere and as fast as oneDNN for f32 on AMD's processors
   // (both within 15 %). Intel's with AVX-512 take a fifth less time in oneDNN's, once a product is large in all three
-  // sizes; where there are many threads, both are level (docs/measurements.md). So are batches, a few matrices for each
-  // thread, but their epilogues are better run on the own loops' blocks.
-  // For bf16 and 8-bit integers oneDNN's instructions are worth 3 to 6 times, where the processor has them (TileGemm
-  // has taken what it does faster on tile registers); elsewhere oneDNN has no kernels for these, and OneDnnGemmCall
-  // gives none.
-  constexpr double kWorthACall = 32 * 32 * 32, kLarge = 512.0 * 512 * 512, kHuge = 3072.0 * 3072 * 3072;
+  // sizes; where there are many threads, both are level (docs/measurements.md). Batches gain as well where there are a
+  // few matrices for each thread, but epilogues are better run on the own loops' blocks. For bf16 and 8-bit integers
+  // oneDNN's instructions are worth 3 to 6 times, where the processor has them (TileGemm has taken what it does faster
+  // on tile registers); elsewhere oneDNN has no kernels for these, and OneDnnGemmCall gives none.
+  constexpr double kWorthACall = 32 * 32 * 32, kWorthTiles = 1 << 21, kLarge = 512.0 * 512 * 512,
+                   kHuge = 3072.0 * 3072 * 3072;
   constexpr int64_t kLeast = 64, kManyThreads = 9, kSomeRows = 32;
-  // The own loops have VNNI's instructions for bytes as well, and are faster with them but for small products in
-  // batches, of which they pack too much.
-  const bool small = s.batch > 1 && static_cast<double>(s.m) * s.n * s.k <= kWorthACall;
-  if (TakesQuads(s) && !MayUseTiles() && !small) return nullptr;
+  // The own loops have VNNI's instructions for bytes as well, and are faster with them: but for small products in
+  // batches, of which they pack too much, and for large ones where there are tile registers.
+  const double each = static_cast<double>(s.m) * s.n * s.k;
+  const bool small = s.batch > 1 && each <= kWorthACall, tiles = MayUseTiles() && (s.batch == 1 || each > kWorthTiles);
+  if (TakesQuads(s) && !tiles && !small) return nullptr;
   bool narrow = s.a_type == Element::kBF16 || s.d_type == Element::kS32;
   double work = static_cast<double>(s.batch) * s.m * s.n * s.k;
   if (s.a_type == Element::kF32 && !s.add && IsIntelWithAvx512() && std::min({s.m, s.n, s.k}) >= kLeast) {

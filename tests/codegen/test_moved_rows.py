@@ -115,3 +115,29 @@ def test_what_is_taken(types: Any, build: Any, is_taken: bool) -> None:
     block = case("", types, build).block
     assert taken(block) == is_taken
     assert not taken(block, replace(WIDE, vector_bytes=32)), "there are no masks for bytes"
+
+
+def test_nothing_is_asked_twice() -> None:
+    """Each of 60 arrays is made of the one before it, twice."""
+
+    def computed(g: Graph, x: Any) -> Any:
+        for _ in range(60):
+            x = g("add", x, x)
+        return rolled(g, x)
+
+    def moved(g: Graph, x: Any) -> Any:
+        for _ in range(61):
+            x = part(g, g("concatenate", x, x, dimension=1), 3, 12)
+        return x
+
+    assert not taken(case("", [((100, 9), "f32")], computed).block)
+    assert taken(case("", [((100, 9), "f32")], moved).block)
+
+
+def test_a_flag_for_all() -> None:
+    """An operand without rows."""
+
+    def chosen(g: Graph, x: Any) -> Any:
+        return rolled(g, g("select", g.const(True, "i1"), x, x))
+
+    assert not taken(case("", [((100, 9), "f32")], chosen).block)

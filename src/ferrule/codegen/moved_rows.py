@@ -22,12 +22,15 @@ from ferrule.targets.machine import Machine
 
 # Shorter rows are better mixed out of vectors that go across them (codegen/interleave.py), and longer ones are cut.
 SHORTEST, LONGEST = 7, 15
-# Arrays whose rows are loaded.
-SOURCES = 2
+# Arrays whose rows are loaded, and elements of what rows are made of on the way.
+SOURCES, MOST = 2, 64
 # The least register.
 LEAST_BYTES = 16
 # About so many elements are one iteration of the grid.
 PIECE = 8192
+
+
+_MOVING = frozenset({"reshape", "concatenate", "slice", "reverse", "transpose"})
 
 
 class Moves(NamedTuple):
@@ -52,7 +55,7 @@ def plan(block: Block, machine: Machine, sizes: Sequence[int]) -> Moves | None:
         if not SHORTEST <= each * count <= LONGEST or count * dtype.itemsize > machine.vector_bytes:
             continue
         rows = prod(sizes[:first])
-        places = _places(result, rows)
+        places = _Rows(rows).places(result)
         if places is None:
             continue
         sources = list(dict.fromkeys(value for value, _ in places))
@@ -66,55 +69,60 @@ def plan(block: Block, machine: Machine, sizes: Sequence[int]) -> Moves | None:
     return None
 
 
-def _places(value: Value, rows: int) -> list[tuple[Value, int]] | None:
-    """Where the elements of each row of a value come from: an argument and a place in its row of the same number."""
-    shape, op = value.shape, value.op
-    size = prod(shape)
-    if size % rows or rows not in [prod(shape[:d]) for d in range(len(shape) + 1)]:
-        return None
-    if op is None:
-        return [(value, at) for at in range(size // rows)]
-    lead = next(d for d in range(len(shape) + 1) if prod(shape[:d]) == rows)
-    return _moved(op, rows, lead, shape[lead:])
+class _Rows:
+    """Where the elements of each of so many rows of a value come from."""
 
+    def __init__(self, rows: int) -> None:
+        self.rows, self.known = rows, dict[Value, list[tuple[Value, int]] | None]()
 
-def _moved(op: Op, rows: int, lead: int, row: tuple[int, ...]) -> list[tuple[Value, int]] | None:
-    """The same for what an op gives, whose rows begin with dimension `lead`."""
-    parts = [_places(v, rows) for v in op.operands if v.shape or op.name == "concatenate"]
-    if not parts or any(p is None for p in parts):
-        return None
-    known = [p for p in parts if p is not None]
-    source = op.operands[0]
-    at = np.arange(len(known[0])).reshape(_row_of(source, rows))
-    if op.name == "reshape":
-        return known[0]
-    if op.name == "concatenate":
-        dimension = op.attrs["dimension"] - lead
-        if dimension < 0:
+    def places(self, value: Value) -> list[tuple[Value, int]] | None:
+        """For each element of a row an argument and a place in that one's row of the same number; None if not so."""
+        if value not in self.known:
+            self.known[value] = self._find(value)
+        return self.known[value]
+
+    def _find(self, value: Value) -> list[tuple[Value, int]] | None:
+        shape, op = value.shape, value.op
+        lead = next((d for d in range(len(shape) + 1) if prod(shape[:d]) == self.rows), None)
+        if lead is None or prod(shape[lead:]) > MOST:
             return None
-        numbers, begin = [], 0
-        for part, operand in zip(known, op.operands, strict=True):
-            numbers.append(begin + np.arange(len(part)).reshape(_row_of(operand, rows)[-len(row) :]))
-            begin += len(part)
-        everything = [place for part in known for place in part]
-        return [everything[i] for i in np.concatenate(numbers, dimension).reshape(-1)]
-    if len(source.shape) != lead + len(row) or source.shape[:lead] != op.result.shape[:lead]:
-        return None
-    if op.name == "slice":
-        begin, limit, step = (op.attrs[n] for n in ("start_indices", "limit_indices", "strides"))
-        cut = at[tuple(map(slice, begin[lead:], limit[lead:], step[lead:]))]
-    elif op.name == "reverse" and min(op.attrs["dimensions"], default=0) >= lead:
-        cut = np.flip(at, tuple(d - lead for d in op.attrs["dimensions"]))
-    elif op.name == "transpose" and tuple(op.attrs["permutation"][:lead]) == tuple(range(lead)):
-        cut = at.transpose([d - lead for d in op.attrs["permutation"][lead:]])
-    else:
-        return None
-    return [known[0][i] for i in cut.reshape(-1)]
+        if op is None:
+            return [(value, at) for at in range(prod(shape[lead:]))]
+        if op.name not in _MOVING:
+            return None
+        parts = []
+        for operand in op.operands:
+            places = self.places(operand)
+            if places is None:
+                return None
+            parts.append(places)
+        order = _order(op, lead, list(map(len, parts)))
+        everything = [place for part in parts for place in part]
+        return None if order is None else [everything[i] for i in order.reshape(-1)]
 
 
-def _row_of(value: Value, rows: int) -> tuple[int, ...]:
-    shape = value.shape
-    return tuple(shape[next(d for d in range(len(shape) + 1) if prod(shape[:d]) == rows) :])
+def _order(op: Op, lead: int, lengths: Sequence[int]) -> np.ndarray | None:
+    """Which elements of its operands' rows, one behind the other, are those of the result's, whose rows begin with
+    dimension `lead`; None if rows do not stay what they are."""
+    source, dimension = op.operands[0], op.attrs.get("dimension", lead)
+    if op.name == "reshape":
+        return np.arange(lengths[0])
+    if len(source.shape) != len(op.result.shape) or source.shape[:lead] != op.result.shape[:lead] or dimension < lead:
+        return None
+    ends = np.cumsum(lengths)
+    rows = [np.arange(e - n, e).reshape(v.shape[lead:]) for e, n, v in zip(ends, lengths, op.operands, strict=True)]
+    match op.name:
+        case "concatenate":
+            return np.concatenate(rows, dimension - lead)
+        case "slice":
+            limits = (op.attrs[name][lead:] for name in ("start_indices", "limit_indices", "strides"))
+            return rows[0][tuple(map(slice, *limits))]
+        case "reverse":
+            dims = [d - lead for d in op.attrs["dimensions"]]
+            return np.flip(rows[0], tuple(dims)) if min(dims, default=0) >= 0 else None
+        case _:
+            order = [d - lead for d in op.attrs["permutation"]]
+            return rows[0].transpose(order[lead:]) if order[:lead] == list(range(-lead, 0)) else None
 
 
 def emit(family: Family, moves: Moves, output: V, begin: V, end: V) -> int:
