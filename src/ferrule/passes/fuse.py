@@ -237,7 +237,8 @@ class _Fuser:
         for value in op.operands:
             if isinstance(value.type, Tensor):
                 known = self.sources.get(value)
-                if known is None or _worth_storing(len(known), len(self.users[value])):
+                dear = self.cost.get(value, 0.0) > RECOMPUTE and len(known or ()) < 2 and len(self.users[value]) > 1
+                if known is None or dear or _worth_storing(len(known), len(self.users[value])):
                     found.add(value)
                 else:
                     found |= known
