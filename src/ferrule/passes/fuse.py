@@ -158,7 +158,8 @@ class _Fuser:
         self.roots: set[Value] = set()
         self.cost: dict[Value, float] = {}
         self.sources: dict[Value, frozenset[Value]] = {}  # tensors of its size that an expression is taken to read
-        self.neighbours = Neighbours()
+        here = machine is not None and not machine.grouped
+        self.neighbours = Neighbours() if here else None  # a GPU's lanes find single elements as fast
         self.parent: dict[Op, Op] = {}  # union-find over the root ops of kernels that were merged
         self.members: dict[Op, list[Op]] = {}  # kernel → its root ops
         self.homes: dict[Op, frozenset[Op]] = {}  # fused op → root ops of the kernels that compute it
@@ -183,7 +184,8 @@ class _Fuser:
             for result in op.results:
                 self.cost[result] = cost
                 self.sources[result] = self._sources_of(op, result)
-            self.neighbours.note(op, op.name in BOUNDARY)
+            if self.neighbours:
+                self.neighbours.note(op, op.name in BOUNDARY)
             one = len(op.results) == 1
             self.readers[op] = users.get(result, ()) if one else [u for r in op.results for u in users.get(r, ())]
         for op in reversed(self.block.ops):
@@ -210,7 +212,7 @@ class _Fuser:
             cost = ROW if in_rows(op) else PICKED
         operands = op.operands
         if op.name in _ELEMENTWISE and not any(self.sources.get(v, operands) for v in operands):
-            operands = list(dict.fromkeys(operands))  # x times x needs x once
+            operands = list(dict.fromkeys(operands))  # x times x needs x once; what reads large arrays is counted twice
         for value in operands:
             inner = self.cost.get(value, 1.0)
             if inner > LIGHT and isinstance(value.type, Tensor) and self._multiplicity(op, value) > 1:
@@ -440,7 +442,7 @@ class _Fuser:
         if cost > LIMIT:
             return False
         for user in users:
-            if self.neighbours.better_written(user, value):
+            if self.neighbours and self.neighbours.better_written(user, value):
                 return False
             if cost <= LIGHT and not user.regions and user.name not in UPDATES:
                 continue
@@ -646,7 +648,7 @@ class _Fuser:
         if user.name == "scatter":
             return LIMIT if value is user.operands[_targets(user)] else 1
         if user.name == "gather" and value is user.operands[0]:
-            return 1 if self.neighbours.better_picked(user, value) else LIMIT
+            return 1 if self.neighbours and self.neighbours.better_picked(user, value) else LIMIT
         if user.name in ("concatenate", "pad") and value.shape and self.cost[value] <= self._joined(user, value):
             if not any(user.attrs.get("interior_padding", ())):  # in every vector there is something of all parts
                 return 1

@@ -52,6 +52,8 @@ class Neighbours:
             self.scattered.update(op.results)
 
     def _is_direct(self, op: Op) -> bool:
+        if op.name == "iota":
+            return True
         if op.name not in _VIEWS and not (op.name == "gather" and in_rows(op)):
             return False
         spread = op.name == "broadcast_in_dim"
