@@ -105,6 +105,8 @@ def test_nothing_is_read_past_the_end(machine: int, dtype: str) -> None:
         ([((100, 9), "i4")], rolled, False),
         ([((9, 100), "f32")], lambda g, x: g("transpose", x, permutation=(1, 0)), False),  # rows of no row
         ([((100, 9), "f32")], lambda g, x: g("reverse", x, dimensions=(0,)), False),
+        ([((50, 50, 9), "f32")], lambda g, x: rolled(g, g("transpose", x, permutation=(1, 0, 2))), False),  # other rows
+        ([((50, 2, 9), "f32")], lambda g, x: g("concatenate", part(g, x, 0, 9), x, dimension=0), False),
         ([((100, 9), "f32")], lambda g, x: rolled(g, g("negate", x)), False),
         ([((100, 9), "f32")], lambda g, x: (rolled(g, x), rolled(g, x, 3)), False),
         ([((100, 200), "f32")], lambda g, x: part(g, x, 7, 16), False),  # of rows that do not fit

@@ -340,3 +340,11 @@ def test_rows_that_share_few_places_of_a_cache(
     monkeypatch.setattr(row_folds, "LARGE", 2)
     machine = replace(host(), second_cache_bytes=500_000, vector_bytes=32, threads=2)
     assert row_folds.planned(case("", [(shape, "f32")], reduce).block, machine) == large
+
+
+@pytest.mark.parametrize(("threads", "large"), [(2, True), (8, True), (16, False)])
+def test_many_threads_have_more_caches(monkeypatch: pytest.MonkeyPatch, threads: int, large: bool) -> None:
+    machine = replace(host(), second_cache_bytes=2 << 20, threads=threads)
+    monkeypatch.setattr(row_folds, "LARGE", 1.4)
+    assert row_folds.is_large(1000 * 1000 * 4, 4000, machine) == large
+    assert row_folds.is_large(1500 * 1000 * 4, 4000, machine)

@@ -87,8 +87,9 @@ def test_single_elements_that_are_picked() -> None:
 
 
 def test_a_diagonal() -> None:
-    """Of a lower triangle: a row of it is all that is computed."""
+    """A row of it is all that is computed, also of what comes from two places for each element."""
     assert len(kernels(lambda x: jnp.diagonal(jnp.tril(x)), floats(300, 400))) == 1
+    assert len(kernels(lambda x: jnp.diagonal(jnp.exp(x[::-1]) * 2 + x), floats(300, 400))) == 1
 
 
 @pytest.mark.parametrize("rows", [True, False])
@@ -113,3 +114,32 @@ def test_messages_of_a_graph() -> None:
 
     (last,) = [block for block in kernels(f, floats(500, 32), ROWS, ROWS) if "scatter" in names(block)]
     assert "gather" in names(last)
+
+
+def written(blocks: list[Block], *shape: int) -> int:
+    """How many arrays of a shape kernels write."""
+    return sum(value.shape == shape for block in blocks for value in block.results)
+
+
+def test_dear_values_with_several_readers() -> None:
+    """Reductions that are one loop are one reader: what they share with others is written all the same, once, and not
+    each of its parts."""
+
+    def f(x: Any, scale: Any, bias: Any, w: Any) -> Any:
+        centred = x - x.mean(-1, keepdims=True)
+        normal = centred * jax.lax.rsqrt(x.var(-1, keepdims=True) + 1e-5) * scale + bias
+        return (jax.nn.gelu(normal) * w).sum()
+
+    args = floats(4096, 1024), floats(1024), floats(1024), floats(4096, 1024)
+    assert written(kernels(jax.grad(f, (0, 1, 2)), *args), 4096, 1024) == 3
+
+
+def test_what_is_made_of_a_little() -> None:
+    """Of a part of a large array no more is read: both halves of what is joined are made of it."""
+
+    def f(x: Any) -> Any:
+        steps = jnp.abs(jnp.diff(outer(x.reshape(-1)[:600]), axis=0)) ** 2
+        return jnp.concatenate([steps, steps[::-1]])
+
+    blocks = kernels(f, floats(2000, 2000))
+    assert written(blocks, 599, 600) == 0 and written(blocks, 1198, 600) == 2

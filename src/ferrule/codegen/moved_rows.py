@@ -104,16 +104,16 @@ class _Rows:
 def _order(op: Op, lead: int, lengths: Sequence[int]) -> np.ndarray | None:
     """Which elements of its operands' rows, one behind the other, are those of the result's, whose rows begin with
     dimension `lead`; None if rows do not stay what they are."""
-    source, dimension = op.operands[0], op.attrs.get("dimension", lead)
+    source = op.operands[0]
     if op.name == "reshape":
         return np.arange(lengths[0])
-    if len(source.shape) != len(op.result.shape) or source.shape[:lead] != op.result.shape[:lead] or dimension < lead:
+    if len(source.shape) != len(op.result.shape) or source.shape[:lead] != op.result.shape[:lead]:
         return None
     ends = np.cumsum(lengths)
     rows = [np.arange(e - n, e).reshape(v.shape[lead:]) for e, n, v in zip(ends, lengths, op.operands, strict=True)]
     match op.name:
         case "concatenate":
-            return np.concatenate(rows, dimension - lead)
+            return np.concatenate(rows, op.attrs["dimension"] - lead)
         case "slice":
             limits = (op.attrs[name][lead:] for name in ("start_indices", "limit_indices", "strides"))
             return rows[0][tuple(map(slice, *limits))]
