@@ -170,7 +170,7 @@ std::unique_ptr<Prepared> LibraryGemm(const GemmShape& s, bool finished, const O
   const bool small = s.batch > 1 && each <= kWorthACall, tiles = MayUseTiles() && (s.batch == 1 || each > kWorthTiles);
   if (TakesQuads(s) && !tiles && !small) return nullptr;
   bool narrow = s.a_type == Element::kBF16 || s.d_type == Element::kS32;
-  double work = static_cast<double>(s.batch) * s.m * s.n * s.k;
+  const double work = each * static_cast<double>(s.batch);
   if (s.a_type == Element::kF32 && !s.add && IsIntelWithAvx512() && std::min({s.m, s.n, s.k}) >= kLeast) {
     const int threads = ThreadPool::Global().threads();
     const bool large = s.batch == 1 && work >= (threads < kManyThreads ? kLarge : kHuge);

@@ -51,20 +51,14 @@ void MultiplyQuads(int64_t k, const uint32_t* a, int64_t a_row, int64_t a_k, con
 
 typedef uint32_t FourQuads __attribute__((vector_size(16), may_alias, aligned(1)));
 
-// to[lane] = the bytes of one lane of four rows that are `row` apart, up to 16 of them.
-template <uint32_t kFlip>
-inline void Interleave(const uint8_t* x, int64_t row, int64_t lanes, uint32_t* to) {
-  typedef uint8_t Bytes __attribute__((vector_size(16), may_alias, aligned(1)));
+// to[lane] = the bytes of one lane of four rows that are `row` apart, of so many lanes.
+template <uint32_t kFlip, int kLanes>
+inline void Interleave(const uint8_t* x, int64_t row, uint32_t* to) {
+  typedef uint8_t Bytes __attribute__((vector_size(16), may_alias));
   typedef uint16_t Words __attribute__((vector_size(16), may_alias));
   Bytes r[4] = {};
 #pragma GCC unroll 4
-  for (int i = 0; i < 4; ++i) {
-    if (lanes == 16) {
-      r[i] = *reinterpret_cast<const Bytes*>(x + i * row);
-    } else {
-      __builtin_memcpy(&r[i], x + i * row, static_cast<size_t>(lanes));
-    }
-  }
+  for (int i = 0; i < 4; ++i) __builtin_memcpy(&r[i], x + i * row, kLanes);
   const auto low = [](Bytes a, Bytes b) __attribute__((always_inline)) {
     return (Words)__builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
   };
@@ -78,33 +72,19 @@ inline void Interleave(const uint8_t* x, int64_t row, int64_t lanes, uint32_t* t
     quads[2 * i] = (FourQuads)__builtin_shufflevector(first[i], last[i], 0, 8, 1, 9, 2, 10, 3, 11) ^ kFlip;
     quads[2 * i + 1] = (FourQuads)__builtin_shufflevector(first[i], last[i], 4, 12, 5, 13, 6, 14, 7, 15) ^ kFlip;
   }
-  if (lanes == 16) {
-#pragma GCC unroll 4
-    for (int i = 0; i < 4; ++i) *reinterpret_cast<FourQuads*>(to + 4 * i) = quads[i];
-  } else {
-    __builtin_memcpy(to, quads, static_cast<size_t>(lanes) * 4);
-  }
+  __builtin_memcpy(to, quads, kLanes * 4);
 }
 
-// The quads of two vectors alternately, of the lower or the upper halves of each 16 bytes; singly or two at a time.
-template <int kUpper>
+// The quads of two vectors alternately, one or two at a time, of the lower or the upper halves of each 16 bytes.
+template <int kAtOnce, int kUpper>
 inline Quads Alternate(Quads a, Quads b) {
-  constexpr int kOf = 2 * kUpper;
+  constexpr int kOther = kBytes / 4, k0 = 2 * kUpper, k3 = k0 + 1 + kOther;
+  constexpr int k1 = kAtOnce == 1 ? k0 + kOther : k0 + 1, k2 = kAtOnce == 1 ? k0 + 1 : k0 + kOther;
 #if FERRULE_VECTOR_BYTES == 64
-  return __builtin_shufflevector(a, b, kOf, kOf + 16, kOf + 1, kOf + 17, kOf + 4, kOf + 20, kOf + 5, kOf + 21, kOf + 8,
-                                 kOf + 24, kOf + 9, kOf + 25, kOf + 12, kOf + 28, kOf + 13, kOf + 29);
+  return __builtin_shufflevector(a, b, k0, k1, k2, k3, k0 + 4, k1 + 4, k2 + 4, k3 + 4, k0 + 8, k1 + 8, k2 + 8, k3 + 8,
+                                 k0 + 12, k1 + 12, k2 + 12, k3 + 12);
 #else
-  return __builtin_shufflevector(a, b, kOf, kOf + 8, kOf + 1, kOf + 9, kOf + 4, kOf + 12, kOf + 5, kOf + 13);
-#endif
-}
-template <int kUpper>
-inline Quads AlternateTwo(Quads a, Quads b) {
-  constexpr int kOf = 2 * kUpper;
-#if FERRULE_VECTOR_BYTES == 64
-  return __builtin_shufflevector(a, b, kOf, kOf + 1, kOf + 16, kOf + 17, kOf + 4, kOf + 5, kOf + 20, kOf + 21, kOf + 8,
-                                 kOf + 9, kOf + 24, kOf + 25, kOf + 12, kOf + 13, kOf + 28, kOf + 29);
-#else
-  return __builtin_shufflevector(a, b, kOf, kOf + 1, kOf + 8, kOf + 9, kOf + 4, kOf + 5, kOf + 12, kOf + 13);
+  return __builtin_shufflevector(a, b, k0, k1, k2, k3, k0 + 4, k1 + 4, k2 + 4, k3 + 4);
 #endif
 }
 
@@ -121,10 +101,10 @@ inline void PutLane(const Quads (&columns)[4], uint32_t* to, int64_t to_row) {
 
 // to[j][i] = from[i][j] of the quads of four rows, as many as a vector has: each 16 bytes are transposed as 4 x 4.
 inline void PutTransposed(const Quads (&from)[4], uint32_t* to, int64_t to_row) {
-  const Quads first[2] = {Alternate<0>(from[0], from[1]), Alternate<1>(from[0], from[1])};
-  const Quads last[2] = {Alternate<0>(from[2], from[3]), Alternate<1>(from[2], from[3])};
-  const Quads columns[4] = {AlternateTwo<0>(first[0], last[0]), AlternateTwo<1>(first[0], last[0]),
-                            AlternateTwo<0>(first[1], last[1]), AlternateTwo<1>(first[1], last[1])};
+  const Quads first[2] = {Alternate<1, 0>(from[0], from[1]), Alternate<1, 1>(from[0], from[1])};
+  const Quads last[2] = {Alternate<1, 0>(from[2], from[3]), Alternate<1, 1>(from[2], from[3])};
+  const Quads columns[4] = {Alternate<2, 0>(first[0], last[0]), Alternate<2, 1>(first[0], last[0]),
+                            Alternate<2, 0>(first[1], last[1]), Alternate<2, 1>(first[1], last[1])};
   PutLane<0>(columns, to, to_row);
   PutLane<1>(columns, to, to_row);
   PutLane<2>(columns, to, to_row);
@@ -177,12 +157,12 @@ void PackQuads(const void* from, int64_t x_w, int64_t x_k, int64_t count, int64_
       }
     }
   } else {
-    constexpr int64_t kStep = W % 16 == 0 ? 16 : W;
+    constexpr int kStep = W % 16 == 0 ? 16 : W;
     for (int64_t p = 0; p < whole; ++p) {
       const uint8_t* row = x + 4 * p * x_k;
       int64_t w = 0;
       if (x_w == 1) {
-        for (; w + kStep <= count; w += kStep) Interleave<kFlip>(row + w, x_k, kStep, quad_at(w, p));
+        for (; w + kStep <= count; w += kStep) Interleave<kFlip, kStep>(row + w, x_k, quad_at(w, p));
       }
       for (; w < count; ++w) take(w, p);
     }

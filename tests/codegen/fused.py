@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+import mmap
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -151,6 +153,27 @@ BEYOND, UNTOUCHED = 64, 0x5A
 def guarded(array: np.ndarray) -> np.ndarray:
     """A copy with no room after its end that would hide a read past it (as far as NumPy can do that)."""
     return np.array(array, order="C", copy=True)
+
+
+@contextmanager
+def nothing_beside(array: np.ndarray) -> Iterator[np.ndarray]:
+    """A copy up to a page that nobody may read; one that fills its own pages begins behind such a page, too."""
+    page = mmap.PAGESIZE
+    pages = -(-array.nbytes // page)
+    memory = mmap.mmap(-1, (pages + 2) * page)
+    start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    copy = np.frombuffer(memory, array.dtype, array.size, (pages + 1) * page - array.nbytes).reshape(array.shape)
+    copy[...] = array
+
+    def protect(rights: int) -> None:
+        for at in (start, start + (pages + 1) * page):
+            assert ctypes.CDLL(None).mprotect(ctypes.c_void_p(at), ctypes.c_size_t(page), rights) == 0
+
+    protect(0)
+    try:
+        yield copy
+    finally:
+        protect(mmap.PROT_READ | mmap.PROT_WRITE)
 
 
 def check(cases: Sequence[Case], machine: Machine | None = None) -> None:

@@ -12,7 +12,8 @@ import jax
 from ferrule.targets.cpu import host
 
 has_quads = pytest.mark.skipif(
-    not {"+avx512vnni", "+avxvnni"} & set(host().features.split(",")), reason="there is no instruction for bytes"
+    not {"+avx512vnni", "+avxvnni"} & set(host().features.split(",")),
+    reason="products of bytes are kept only where the processor multiplies four at once (VNNI)",
 )
 
 

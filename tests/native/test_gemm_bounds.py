@@ -33,16 +33,16 @@ def check() -> None:
     random = np.random.default_rng(0)
     # 16 rows and more, so that all begin at a multiple of 64 bytes; one and several panels, short and long sums.
     sizes = itertools.product([16, 48], [1, 15, 16, 31, 33, 61], [16, 48, 272])
-    for (m, n, k), dtype, turned in itertools.product(sizes, "fdi", [0, 1]):
-        a, b, d = at_the_end((m, k), dtype), at_the_end((n, k) if turned else (k, n), dtype), at_the_end((m, n), dtype)
+    for (m, n, k), (dtype, out), turned in itertools.product(sizes, ["ff", "dd", "ii", "bi"], [0, 1]):
+        a, b, d = at_the_end((m, k), dtype), at_the_end((n, k) if turned else (k, n), dtype), at_the_end((m, n), out)
         a[...], b[...] = random.integers(-9, 9, a.shape), random.integers(-9, 9, b.shape)
         attrs = dict(
             batch=1, m=m, n=n, k=k, a_strides=(m * k, k, 1), b_strides=(k * n, *((1, k) if turned else (n, 1)))
         )
-        OneCall("gemm", [tensor(a.shape, dtype), tensor(b.shape, dtype)], [tensor((1, m, n), dtype)], attrs).run(
+        OneCall("gemm", [tensor(a.shape, dtype), tensor(b.shape, dtype)], [tensor((1, m, n), out)], attrs).run(
             [a, b], [d]
         )
-        np.testing.assert_array_equal(d, a @ (b.T if turned else b))
+        np.testing.assert_array_equal(d, a.astype(out) @ (b.T if turned else b).astype(out))
 
 
 @pytest.mark.parametrize("isa", ALL_SETS)

@@ -7,22 +7,14 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from test_passes import graph
+from test_passes import fused
 
 import jax
 from ferrule.ir import Block
-from ferrule.passes.count import count
-from ferrule.passes.expand import expand
-from ferrule.passes.fuse import fuse
-from ferrule.passes.match import match
-from ferrule.passes.simplify import simplify
-from ferrule.targets.cpu import host
 
 
 def kernels(f: Any, *args: np.ndarray) -> list[Block]:
-    machine = host()
-    block = fuse(count(expand(simplify(match(simplify(graph(f, *args)), machine)), machine)), machine)
-    return [op.regions[0] for op in block.walk() if op.name == "fusion"]
+    return [op.regions[0] for op in fused(f, *args).walk() if op.name == "fusion"]
 
 
 def names(block: Block) -> set[str]:
@@ -78,6 +70,23 @@ def test_rows_that_are_picked(made: Any, fused: bool) -> None:
     assert (len(picked) == 1) == fused
 
 
+def test_rows_of_a_part() -> None:
+    """One of several tables is not copied to pick rows of it."""
+
+    def f(tables: Any, which: Any) -> Any:
+        table = jax.lax.dynamic_index_in_dim(tables, which, keepdims=False)
+        return table.at[ROWS].get(mode="promise_in_bounds")
+
+    assert written(kernels(f, floats(3, 600, 64), np.int32(1)), 600, 64) == 1
+
+
+def test_what_is_picked_of_sums() -> None:
+    """They are in memory, and what is picked of them is part of what it is needed for."""
+    few = ROWS[:8]
+    blocks = kernels(lambda x: jnp.exp(x.sum(1).at[few].get(mode="promise_in_bounds")) + 1, floats(600, 1000, 8))
+    assert len(blocks) == 2 and {"gather", "exponential"} <= names(blocks[1]) and written(blocks, 8, 8) == 1
+
+
 def test_single_elements_that_are_picked() -> None:
     def f(x: Any, i: Any) -> Any:
         return (jnp.exp(x) * 2 + x).at[i].get(mode="promise_in_bounds")
@@ -104,6 +113,13 @@ def test_updates(rows: bool) -> None:
     found = kernels(f, floats(64, 600), ROWS)
     (last,) = [block for block in found if "scatter" in names(block)]
     assert bool(names(last) & {"transpose", "reverse"}) != rows
+
+
+def test_updates_of_sums() -> None:
+    """What is made of sums, which are in memory, is made where it is added."""
+    found = kernels(lambda x, i: jax.ops.segment_sum(x.sum(1) * 2, i, 50), floats(600, 40, 64), ROWS)
+    (last,) = [block for block in found if "scatter" in names(block)]
+    assert "multiply" in names(last) and written(found, 600, 64) == 1
 
 
 def test_messages_of_a_graph() -> None:

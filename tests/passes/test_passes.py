@@ -256,13 +256,18 @@ def residual(layers):
     return jax.grad(forward, (0, 1)), normal(32, 256), [normal(256, 256, seed=i) / 16 for i in range(layers)]
 
 
+def fused(function, *args):
+    """The block after all passes up to fusion."""
+    block = simplify(match(simplify(graph(function, *args)), host()))
+    return fuse(count(expand(block, host())), host())
+
+
 def test_what_runs_through_layers_is_stored():
     """Not computed from the first layer's input anew in each; so equal layers have equal kernels."""
     kernels = {}
     for layers in (3, 9):
         f, *args = residual(layers)
-        fused = fuse(count(expand(simplify(match(simplify(graph(f, *args)), host())), host())), host())
-        fusions = [op for op in fused.walk() if op.name == "fusion"]
+        fusions = [op for op in fused(f, *args).walk() if op.name == "fusion"]
         tensors = [sum(v.shape == (32, 256) for v in op.operands) for op in fusions]
         assert max(tensors) <= 4
         kernels[layers] = len({structure_key(op.regions[0]) for op in fusions})
@@ -326,8 +331,11 @@ def test_running_totals_are_kernels_of_their_own(name):
                 for region in op.regions:
                     yield from kernels(region)
 
-    block = fuse(count(expand(simplify(match(simplify(graph(RUNNING[name], normal(1000))), host())), host())), host())
-    totals = [k for k in kernels(block) if any(o.name == "reduce_window" for o in k.regions[0].ops)]
+    totals = [
+        k
+        for k in kernels(fused(RUNNING[name], normal(1000)))
+        if any(o.name == "reduce_window" for o in k.regions[0].ops)
+    ]
     assert totals
     assert all(v.op.name == "reduce_window" for k in totals for v in k.regions[0].results)
 

@@ -1,7 +1,7 @@
 """Rows that fit a register and whose elements only change places: rolled, mirrored, cut and joined anew.
 
 Each row of a result comes from the rows of the same number of one or two arrays. They are loaded as a whole, shuffled
-and stored as a whole, under masks where a row does not fill its register.
+and stored as a whole, under masks; LLVM drops those of rows that fill their register.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ SOURCES, MOST = 2, 64
 LEAST_BYTES = 16
 # About so many elements are one iteration of the grid.
 PIECE = 8192
-
 
 _MOVING = frozenset({"reshape", "concatenate", "slice", "reverse", "transpose"})
 
@@ -143,16 +142,10 @@ def emit(family: Family, moves: Moves, output: V, begin: V, end: V) -> int:
         registers = []
         for value, length in moves.sources:
             address = b.offset(family.pointers[value], unit, b.binary("mul nsw", row, i64(each * length)))
-            if each * length == lanes:
-                registers.append(b.load(type, address, align))
-            else:
-                registers.append(memory.masked_load(b, type, address, align, first_lanes(lanes, each * length)))
+            registers.append(memory.masked_load(b, type, address, align, first_lanes(lanes, each * length)))
         whole = memory.shuffle(b, registers[0], registers[-1], [which * lanes + at for which, at in picks])
         place = b.offset(output, unit, b.binary("mul nsw", row, i64(each * count)))
-        if each * count == lanes:
-            b.store(whole, place, align)
-        else:
-            memory.masked_store(b, whole, place, align, first_lanes(lanes, each * count))
+        memory.masked_store(b, whole, place, align, first_lanes(lanes, each * count))
         return []
 
     def iteration(piece: V, _: list[V]) -> list[V]:

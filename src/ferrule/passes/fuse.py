@@ -33,7 +33,7 @@ from ferrule.ops import OPS
 from ferrule.ops.checks import per_axis
 from ferrule.passes import row_kernels
 from ferrule.passes.expand import indexes
-from ferrule.passes.neighbours import Neighbours, in_rows
+from ferrule.passes.neighbours import FEW, Neighbours, in_rows
 from ferrule.passes.reduce_parts import crosses
 from ferrule.passes.simplify import has_effects, splat
 from ferrule.targets.machine import Machine
@@ -45,9 +45,9 @@ RECOMPUTE = 16.0
 NEAR_BYTES, NEAR_RECOMPUTE = range(1 << 11, 1 << 18), 8.0
 # Up to this cost a value is recomputed even where each element is read many times (through a broadcast).
 LIGHT = 2.0
-# Where it is read a few times, as often as a pixel has channels, what is computed again may cost this much for each
-# element; a kernel with a row in each lane computes it once (codegen/interleave.py).
-FEW, AGAIN = 4.0, 128.0
+# Where it is read a few times (FEW), as often as a pixel has channels, what is computed again may cost this much for
+# each element; a kernel with a row in each lane computes it once (codegen/interleave.py).
+AGAIN = 128.0
 # Parts of joined arrays up to this cost are not written to memory first: where they meet in a vector, all are computed.
 # Long rows are cut where parts meet (codegen/borders.py).
 JOINED, JOINED_IN_LONG = 8.0, 40.0
@@ -185,7 +185,7 @@ class _Fuser:
                 self.cost[result] = cost
                 self.sources[result] = self._sources_of(op, result)
             if self.neighbours:
-                self.neighbours.note(op, op.name in BOUNDARY)
+                self.neighbours.note(op, op.name in BOUNDARY or op.name in UPDATES or op.name in HEAVY)
             one = len(op.results) == 1
             self.readers[op] = users.get(result, ()) if one else [u for r in op.results for u in users.get(r, ())]
         for op in reversed(self.block.ops):
@@ -211,8 +211,9 @@ class _Fuser:
         elif op.name == "gather" and _size(op.result) >= PICKED_FROM:
             cost = ROW if in_rows(op) else PICKED
         operands = op.operands
-        if op.name in _ELEMENTWISE and not any(self.sources.get(v, operands) for v in operands):
-            operands = list(dict.fromkeys(operands))  # x times x needs x once; what reads large arrays is counted twice
+        # x times x needs x once. (Where large arrays are read, the limits were measured with both counted.)
+        if op.name in _ELEMENTWISE and all(v in self.sources and not self.sources[v] for v in operands):
+            operands = list(dict.fromkeys(operands))
         for value in operands:
             inner = self.cost.get(value, 1.0)
             if inner > LIGHT and isinstance(value.type, Tensor) and self._multiplicity(op, value) > 1:
@@ -238,9 +239,10 @@ class _Fuser:
         found: set[Value] = set()
         for value in op.operands:
             if isinstance(value.type, Tensor):
-                known = self.sources.get(value)
-                dear = self.cost.get(value, 0.0) > RECOMPUTE and len(known or ()) < 2 and len(self.users[value]) > 1
-                if known is None or dear or _worth_storing(len(known), len(self.users[value])):
+                known, readers = self.sources.get(value), len(self.users[value])
+                # What is dear and has several readers is in memory, unless they are one kernel.
+                dear = self.cost.get(value, 0.0) > RECOMPUTE and readers > 1 and len(known or ()) < 2
+                if known is None or dear or _worth_storing(len(known), readers):
                     found.add(value)
                 else:
                     found |= known

@@ -19,8 +19,8 @@ WORTH = 1 << 14
 # What is read no more often than this is not worth one either; nor, of what is picked, one of so many elements.
 FEW, LITTLE = 4, 64
 
-_ELEMENTWISE = frozenset(name for name, definition in OPS.items() if definition.elementwise)
-_VIEWS = _ELEMENTWISE | {"broadcast_in_dim", "reshape", "slice"}
+# Whose elements lie as their operands' do; and those that bring together what lies apart.
+_VIEWS = frozenset({"broadcast_in_dim", "reshape", "slice", "dynamic_slice"})
 _SCATTERING = frozenset({"concatenate", "pad", "reverse"})
 
 
@@ -37,24 +37,31 @@ def _of_rows(scatter: Op) -> bool:
     return at == list(range(first, len(shape))) and prod(shape[first:]) >= IN_ROWS
 
 
+def _keeps_places(op: Op) -> bool:
+    return op.name in _VIEWS or (op.name in OPS and OPS[op.name].elementwise)
+
+
 class Neighbours:
     """What is known of the values of a block, whose ops are noted in their order."""
 
     def __init__(self) -> None:
-        self.direct: set[Value] = set()  # made element by element of what is in memory, or of a little that may be
+        self.stored: set[Value] = set()  # in memory
+        self.direct: set[Value] = set()  # these, and what is made of them, or of a little that may be, one by one
         self.scattered: set[Value] = set()  # made of elements that do not lie beside each other
 
-    def note(self, op: Op, in_memory: bool) -> None:
-        """`in_memory`: its results are."""
-        if in_memory or self._is_direct(op):
-            self.direct.update(op.results)
-        if not in_memory and self._is_scattered(op):
+    def note(self, op: Op, stored: bool) -> None:
+        """`stored`: its results are in memory."""
+        if stored:
+            self.stored.update(op.results)
+        elif self._is_scattered(op):
             self.scattered.update(op.results)
+        if stored or self._is_direct(op):
+            self.direct.update(op.results)
 
     def _is_direct(self, op: Op) -> bool:
         if op.name == "iota":
             return True
-        if op.name not in _VIEWS and not (op.name == "gather" and in_rows(op)):
+        if not _keeps_places(op) and not (op.name == "gather" and in_rows(op)):
             return False
         spread = op.name == "broadcast_in_dim"
         if spread and op.operands[0].shape and 1 < op.result.shape[-1] < IN_ROWS:
@@ -64,7 +71,7 @@ class Neighbours:
     def _is_scattered(self, op: Op) -> bool:
         if op.name in _SCATTERING or (op.name == "slice" and max(op.attrs["strides"], default=1) > 1):
             return True
-        return op.name in _VIEWS and any(v in self.scattered for v in op.operands)
+        return _keeps_places(op) and any(v in self.scattered for v in op.operands)
 
     @staticmethod
     def _often(user: Op, value: Value) -> bool:
@@ -85,6 +92,8 @@ class Neighbours:
         """Is what a gather picks of this operand to be computed where it is picked? It takes no more than there is; of
         what does not lie in rows, or is not made element by element, much less."""
         picked, size = prod(gather.result.shape), prod(value.shape)
+        if value in self.stored:
+            return False
         if value not in self.direct:
             return picked * LITTLE <= size
         return picked * (1 if in_rows(gather) else IN_ROWS) <= size
