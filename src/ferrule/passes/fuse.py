@@ -19,6 +19,7 @@ Reductions over the same dimensions of the same arrays become one kernel, which 
 from __future__ import annotations
 
 import heapq
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Collection, Sequence
 from math import prod
@@ -161,7 +162,10 @@ class _Fuser:
         here = machine is not None and not machine.grouped
         self.neighbours = Neighbours() if here else None  # a GPU's lanes find single elements as fast
         self.parent: dict[Op, Op] = {}  # union-find over the root ops of kernels that were merged
-        self.members: dict[Op, list[Op]] = {}  # kernel → its root ops
+        self.members: dict[Op, list[Op]] = {}  # kernel → its root ops, the first of the program first
+        self.spans: list[
+            tuple[int, int]
+        ] = []  # from the first to the last of merged kernels, those that overlap as one
         self.homes: dict[Op, frozenset[Op]] = {}  # fused op → root ops of the kernels that compute it
         self.pointwise: dict[Op, bool] = {}  # is each element computed at the index of its kernel's result?
         self.sums_rows: set[Op] = set()  # reductions by whose results rows can be finished
@@ -500,9 +504,18 @@ class _Fuser:
                 return False
             if not (self._reads_pointwise(first, other) and self._reads_pointwise(other, first)):
                 return False
-            self.parent[other] = first
-            self.members[first] += self.members.pop(other)
+            self._join(first, other)
         return True
+
+    def _join(self, first: Op, second: Op) -> None:
+        """Makes two kernels one, known by the earlier one."""
+        self.parent[second] = first
+        self.members[first] += self.members.pop(second)
+        begin, end = self.position[first], max(self.position[m] for m in self.members[first])
+        at = bisect_left(self.spans, begin, key=lambda span: span[1])
+        upto = bisect_right(self.spans, end, lo=at, key=lambda span: span[0])
+        among = [(begin, end), *self.spans[at:upto]]
+        self.spans[at:upto] = [(min(a for a, _ in among), max(b for _, b in among))]
 
     def _beside(self, op: Op, kernel: Op) -> bool:
         """Can a kernel do this reduction in the same loop as those that it does, over elements of the same arrays?"""
@@ -536,8 +549,7 @@ class _Fuser:
             first, second = sorted((kernel, other), key=self.position.__getitem__)
             few = first is not second and mine + len(self.reduces[other]) < ABREAST
             if few and self._beside(op, other) and self._apart(first, second):
-                self.parent[second] = first
-                self.members[first] += self.members.pop(second)
+                self._join(first, second)
                 self.reduces[first] = [*self.reduces.pop(first, ()), *self.reduces.pop(second, ())]
                 kernel = first
                 break
@@ -607,6 +619,10 @@ class _Fuser:
     def _path_around(self, source: Op, target: Op) -> bool:
         """Is there a way from `source` to `target` through another kernel? (Gives up, saying yes, when it is long.)"""
         last = max(self.position[m] for m in self.members[target])
+        # From what comes later there is a way back only through kernels that have ops on both sides.
+        at = bisect_left(self.spans, last, key=lambda span: span[1])
+        if at < len(self.spans) and self.spans[at][0] <= last:
+            last = self.spans[at][1]
         stack = [n for n in self._successors(source) if n not in (source, target)]
         seen = set(stack)
         while stack:
