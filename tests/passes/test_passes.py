@@ -423,3 +423,22 @@ def test_kernels_merge_only_where_no_path_leads_back():
     assert b.op is e.op
     for got, want in zip(evaluate_block(block, [p, q]), jax.jit(f)(p, q), strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+
+
+def test_gates_on_one_state_after_another():
+    """As quantum circuits apply them: each computes the two halves of its result from both halves of what is before,
+    so that a kernel of all gates would evaluate each element of the first in 4 to the power of their number of ways."""
+
+    def f(state, angles):
+        for qubit in range(8):
+            a, b = jnp.split(state, 2, axis=qubit)
+            c, s = jnp.cos(angles[qubit]), jnp.sin(angles[qubit])
+            state = jnp.concatenate([a * c - b * s, a * s + b * c], axis=qubit)
+        return state
+
+    state, angles = normal(*[2] * 8), normal(8, seed=1)
+    block = fused(f, state, angles)
+    joined = [sum(op.name == "concatenate" for op in k.regions[0].walk()) for k in block.walk() if k.name == "fusion"]
+    assert 1 <= max(joined) <= 3
+    (got,) = evaluate_block(block, [state, angles])
+    np.testing.assert_allclose(got, f(state, angles), rtol=1e-4, atol=1e-5)

@@ -473,7 +473,9 @@ class _Fuser:
             return False
         if user.name == "gather" and value is user.operands[1] and _counted(value):
             return False
-        return often > FEW or cost * (often - 1) > AGAIN or not self._goes_over_pixels(user, often)
+        if often > FEW or cost * (often - 1) > AGAIN or len(self.asked.get(user, _OWN)) > 1:
+            return True
+        return not self._goes_over_pixels(user, often)
 
     def _goes_over_pixels(self, user: Op, channels: float) -> bool:
         """Do the kernels that `user` is part of compute so many channels, the first or the last dimension, which may
