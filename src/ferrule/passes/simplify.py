@@ -494,6 +494,8 @@ def _divide(out: Block, op: Op, operands: list[Value]) -> Value | None:
 
 @rule("power")
 def _power(out: Block, op: Op, operands: list[Value]) -> Value | None:
+    if op.result.dtype.is_float and _is(operands[0], 1):
+        return operands[0]  # 1 to the power of NaN, too: factors that grow with the steps are often none
     exponent = splat(operands[1])
     if exponent is None or not op.result.dtype.is_float or constant(operands[0]) is not None:
         return None
