@@ -442,3 +442,39 @@ def test_gates_on_one_state_after_another():
     assert 1 <= max(joined) <= 3
     (got,) = evaluate_block(block, [state, angles])
     np.testing.assert_allclose(got, f(state, angles), rtol=1e-4, atol=1e-5)
+
+
+def apart(x):
+    return jax.lax.optimization_barrier(x)  # kernels end here
+
+
+def observations(x):
+    """A loop carries what each step makes anew."""
+
+    def step(i, seen):
+        made = apart(jnp.zeros_like(seen).at[i, :].set(1.5))
+        return apart(jnp.where(i > 2, x, made) + 1)
+
+    return jax.lax.fori_loop(0, 5, step, x)
+
+
+@pytest.mark.parametrize(
+    "f, arrays",
+    [
+        (lambda x: apart(x * 2) + 1, 0),  # in the result's memory from the start
+        (lambda x: apart(apart(x * 2) + 1).sum(), 1),
+        (lambda x: apart(apart(x * 2) + 1).T.sum(0), 1),
+        (lambda x: jnp.cos(m := apart(x * 2)).sum() + apart(m[::-1] + m).sum(), 2),  # each element is read twice
+        (lambda x: (m := apart(x * 2), apart(m + 1).sum()), 1),  # a result stays
+        (lambda x: observations(x), 0),  # in the carry's memory
+        (lambda x: observations(x).sum(), 1),
+    ],
+    ids=range(7),
+)
+def test_results_replace_what_is_read_for_the_last_time(f, arrays):
+    x = normal(100, 64)
+    block = fused(f, x)
+    plan = allocate(block, [-1])
+    assert arrays * x.nbytes <= plan.arena_bytes < (arrays + 1) * x.nbytes
+    for want, have in zip(jax.tree.leaves(jax.jit(f)(x)), simulate(block, plan, [x], [-1], False), strict=True):
+        np.testing.assert_allclose(have, want, rtol=2e-4, atol=1e-5)

@@ -197,6 +197,8 @@ class _Allocator:
                     branched, previous = value, self._continued(op, value.index)
                 if op.name == "fusion" and op.attrs.get("update", 0) > 1:
                     break
+                if op.name == "fusion" and previous is None and not self.apart:
+                    previous = self._worn_out(op, value.index)
                 if previous is None or previous not in own or previous in self.wanted:
                     break
                 if op.name == "while" and op.operands.count(previous) > 1:
@@ -229,6 +231,17 @@ class _Allocator:
         if op.attrs.get("update"):
             return reads == [value.index] and _alone(op, op.operands[value.index])
         return op.name == "fusion" and all(reads_own_element(op, i, value.index) for i in reads)
+
+    def _worn_out(self, op: Op, result: int) -> Value | None:
+        """An operand that the kernel reads for the last time, element by element, so that the result may replace it:
+        the cache has its lines already."""
+        for value in op.operands:
+            shown = viewed(value)
+            if shown.op is None or shown.op.name == "constant" or self.last_use[shown] > self.clock[op][0]:
+                continue
+            if all(reads_own_element(op, i, result) for i, v in enumerate(op.operands) if viewed(v) is shown):
+                return value
+        return None
 
     def _last_read(self, block: Block, owner: Value, depth: int) -> int:
         """When a block at this depth reads a value for the last time; of one from outside nothing else counts."""
@@ -315,11 +328,21 @@ class _Allocator:
                 if storage is not old:
                     self.copies_before.setdefault(op, []).append((storage, old, storage.size))
             elif storage is None:
-                storage = self._storage(ARENA, result, begin)
+                storage = self._replaced(op, i) or self._storage(ARENA, result, begin)
             self._bind(result, storage, begin)
         for output, operand in op.attrs.get("aliases", ()):  # the call finds the operand's content in the result
             storage, old = self.home[op.results[output]], self.home[op.operands[operand]]
             self.copies_before.setdefault(op, []).append((storage, old, storage.size))
+
+    def _replaced(self, op: Op, result: int) -> Storage | None:
+        """The storage of an operand that the kernel reads for the last time where it writes a result."""
+        if op.name != "fusion" or self.apart or (value := self._worn_out(op, result)) is None:
+            return None
+        storage = self.home[value]
+        if any(storage in (self.home.get(r), self.wanted.get(r)) for r in op.results):
+            return None
+        free = self._is_private(storage, viewed(value), self.clock[op][0], self.depth_of_op[op])
+        return storage if free else None
 
     def _is_private(self, storage: Storage, value: Value, tick: int, depth: int) -> bool:
         """Is `value` the last one alive in an arena storage of the same block, so that it may be overwritten?"""
