@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 os.environ.setdefault("JAX_PLATFORMS", "ferrule,cpu")
+os.environ.setdefault("FERRULE_FLUSH_DENORMALS", "0")  # "normal" and "all" are told apart here
 
 import ml_dtypes
 import numerics_arguments as arguments
@@ -41,8 +42,9 @@ QUICK = ["float32", "bfloat16"]
 HEAD = """# Numerics
 
 Errors of the mathematical functions in units in the last place (ulp) of the element type: 0.5 is the best that rounding
-allows. "normal" leaves out arguments and results that are denormal; "all" has them too. `inf` is a NaN, an infinity or
-a zero where there should be a number, or the other way round; `-` means that the platform refuses the program.
+allows. "normal" leaves out arguments and results that are denormal; "all" has them too, as Ferrule computes with
+`FERRULE_FLUSH_DENORMALS=0`: without, they count as zero on the CPU, as they do in XLA:CPU. `inf` is a NaN, an infinity
+or a zero where there should be a number, or the other way round; `-` means that the platform refuses the program.
 
 For complex numbers, "whole" is the distance from the true value in ulp of its magnitude, and "parts" the larger error
 of the real and the imaginary part, each in its own ulp: one that is much smaller than the other is hard to get right.
