@@ -8,7 +8,7 @@ import pytest
 
 import jax
 
-EDGES = [0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 1e-40, 1e-30, 1e-19, 3e38, -3e38, 1e20, -2.5, 1e13, -1e-13]
+EDGES = [0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 2e-38, 1e-30, 1e-19, 3e38, -3e38, 1e20, -2.5, 1e13, -1e-13]
 
 
 @pytest.mark.usefixtures("device")
@@ -24,6 +24,8 @@ def test_values(exponent: float, dtype: type) -> None:
         rounded = want.astype(dtype)
         ulps = np.abs(got - want) / np.spacing(np.abs(rounded))
     same = (got == rounded) | (np.isnan(got) & np.isnan(rounded))
+    if dtype != np.float16:
+        same |= (got == 0) & (np.abs(rounded) < np.finfo(dtype).tiny)  # denormal numbers count as zero
     assert np.array_equal(np.signbit(got[rounded == 0]), np.signbit(rounded[rounded == 0]))
     assert (same | (ulps <= 2)).all(), (x[~same], got[~same], rounded[~same])
 
@@ -41,4 +43,6 @@ def test_narrow_values(name: str, exponent: float) -> None:
         rounded = want.astype(dtype).astype(np.float64)
     got = np.asarray(jax.jit(lambda x: jax.lax.pow(x, power))(x)).astype(np.float64)
     known = ~np.isnan(want) | np.isnan(rounded)  # a type without NaN has some number there
+    tiny = np.finfo(np.float32).tiny  # float8_e8m0fnu has no zero, but 2 to the power of -127
+    known &= ~((np.abs(x.astype(np.float64)) < tiny) & (x != 0)) & ~((np.abs(want) < tiny) & (want != 0))
     np.testing.assert_array_equal(got[known], rounded[known])

@@ -128,7 +128,7 @@ def made(kind, m, n):
 
 
 KINDS = ["zero", "half the rank", "one column", "equal values", "many magnitudes", "graded rows", "bidiagonal"]
-KINDS += ["two blocks", "1e30", "1e-30", "1e-40"]
+KINDS += ["two blocks", "1e30", "1e-30"]
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -28,13 +28,28 @@ for name in NARROW:
     for got in (wide, back):
         np.testing.assert_array_equal(np.asarray(got), values, err_msg=name)
 """
+# What has them as operands, results or in between.
+MORE = """
+from jax.numpy import linalg
+a = np.random.default_rng(0).standard_normal((60, 60)).astype(np.float32)
+q, r = map(np.asarray, linalg.qr(a * np.float32(1e-38)))
+np.testing.assert_allclose(q.astype("f8") @ r / 1e-38, a, rtol=0, atol=1e-4)
+np.testing.assert_allclose(q.T.astype("f8") @ q, np.eye(60), rtol=0, atol=1e-4)
+u, s, vt = map(np.asarray, linalg.svd(a * np.float32(1e-40)))
+np.testing.assert_allclose(u.astype("f8") * (s.astype("f8") / 1e-40) @ vt, a, rtol=0, atol=1e-3)
+np.testing.assert_allclose(jax.jit(lambda x: x**0.5)(np.full(100, 1e-40, np.float32)), 1e-20, rtol=1e-4)
+ones, w = np.ones((1, 600), np.float32), np.full((600, 600), 1e-40, np.float32)
+np.testing.assert_allclose(jax.jit(lambda x, w: x @ w)(ones, w), 6e-38, rtol=1e-3)
+x = np.arange(256, dtype=np.uint8).view("float8_e8m0fnu")
+np.testing.assert_array_equal(np.asarray(jax.jit(lambda x: x * 1)(x)).view(np.uint8), x.view(np.uint8))
+"""
 # Their denormal numbers are normal ones of f32.
 NARROW = ["float8_e4m3fn", "float8_e5m2", "float8_e3m4", "float8_e4m3b11fnuz", "float8_e5m2fnuz", "float4_e2m1fn"]
 
 
-def run(**environment: str) -> tuple[list[int], str]:
+def run(code: str = CODE, **environment: str) -> tuple[list[int], str]:
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", CODE.replace("NARROW", str(NARROW))],
+        [sys.executable, "-W", "ignore", "-c", code.replace("NARROW", str(NARROW))],
         capture_output=True,
         text=True,
         timeout=120,
@@ -59,6 +74,7 @@ def test_zero_in_programs_kept_in_callbacks_and_after() -> None:
 
 def test_kept_when_asked() -> None:
     assert run(FERRULE_FLUSH_DENORMALS="0")[0] == [1000, 1 << 20, 64 * 64, 1000, 10]
+    run(CODE + MORE, FERRULE_FLUSH_DENORMALS="0")
 
 
 @x86
