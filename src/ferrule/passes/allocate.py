@@ -15,7 +15,6 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from ferrule.ir import Block, Op, Tensor, Value
 from ferrule.ops import OPS
@@ -235,11 +234,13 @@ class _Allocator:
     def _worn_out(self, op: Op, result: int) -> Value | None:
         """An operand that the kernel reads for the last time, element by element, so that the result may replace it:
         the cache has its lines already."""
+        elsewhere = read_elsewhere(op.regions[0])
         for value in op.operands:
             shown = viewed(value)
             if shown.op is None or shown.op.name == "constant" or self.last_use[shown] > self.clock[op][0]:
                 continue
-            if all(reads_own_element(op, i, result) for i, v in enumerate(op.operands) if viewed(v) is shown):
+            places = [i for i, v in enumerate(op.operands) if viewed(v) is shown]
+            if all(fits_own_element(op, i, result) and op.regions[0].args[i] not in elsewhere for i in places):
                 return value
         return None
 
@@ -484,39 +485,31 @@ def _slots(moves: list[tuple[Storage, Storage, int]]) -> list[tuple[int, int, in
 
 def reads_own_element(fusion: Op, operand: int, result: int) -> bool:
     """Does the kernel read `operand` only at the element of `result` that it writes? Then they may share memory."""
-    block = fusion.regions[0]
-    arg, own = block.args[operand], block.results[result]
-    return arg.dtype.itemsize == own.dtype.itemsize and arg.shape == own.shape and reads_pointwise(block, arg)
+    region = fusion.regions[0]
+    return fits_own_element(fusion, operand, result) and reads_pointwise(region, region.args[operand])
+
+
+def fits_own_element(fusion: Op, operand: int, result: int) -> bool:
+    """Does an element of the kernel's result take the place of one of the operand?"""
+    arg, own = fusion.regions[0].args[operand], fusion.regions[0].results[result]
+    return arg.dtype.itemsize == own.dtype.itemsize and arg.shape == own.shape
 
 
 def reads_pointwise(block: Block, arg: Value) -> bool:
     """Is each element of a kernel's argument read only where the same element of its results is computed?"""
-    pointwise: set[Any] = set()
-    for op in reversed(block.ops):
-        for r in op.results:
-            if r in block.results:
-                pointwise.add(r)
-    for op in reversed(block.ops):
-        at_own = any(r in pointwise for r in op.results) and OPS[op.name].elementwise
-        reads = [*op.operands, *(v for region in op.regions for v in region.free())]
-        for value in reads:
-            same = at_own and value in op.operands and value.type.shape == op.results[0].type.shape
-            if value is arg and not same:
-                return False
-            if same:
-                pointwise.add(value)
-        if not at_own and any(_depends(v, arg) for v in reads):
-            return False
-    return True
+    return arg not in read_elsewhere(block)
 
 
-def _depends(value: Value, arg: Value) -> bool:
-    stack, seen = [value], set()
-    while stack:
-        v = stack.pop()
-        if v is arg:
-            return True
-        if v.op is not None and v not in seen:
-            seen.add(v)
-            stack += [*v.op.operands, *(f for r in v.op.regions for f in r.free())]
-    return False
+def read_elsewhere(block: Block) -> set[Value]:
+    """The values of a kernel of which a result needs other elements than the one at its own place."""
+    own, elsewhere = set(block.results), set[Value]()
+    for op in reversed(block.ops):
+        at_own = OPS[op.name].elementwise and not own.isdisjoint(op.results)
+        away = not elsewhere.isdisjoint(op.results)
+        for value in (*op.operands, *(v for region in op.regions for v in region.free())):
+            if at_own and value in op.operands and value.type.shape == op.results[0].type.shape:
+                own.add(value)
+                if not away:
+                    continue
+            elsewhere.add(value)
+    return elsewhere
