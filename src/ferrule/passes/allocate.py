@@ -7,7 +7,8 @@ output, a constant, or lies in the arena, where storages whose lifetimes do not 
 Lifetimes are intervals on a clock that ticks once per op, nested blocks in line. A value that a loop reads from outside
 lives to the end of the loop. Writing a result straight into its final place (an output that shares memory with a
 donated parameter, the carry of a loop) is allowed only when nobody reads the old content at or after that tick, except
-for a kernel that reads each element before it writes the same one.
+for a kernel that reads each element before it writes the same one. Such a kernel's result takes the place of an operand
+that nobody reads later: its lines are in the cache.
 """
 
 from __future__ import annotations
@@ -232,8 +233,7 @@ class _Allocator:
         return op.name == "fusion" and all(reads_own_element(op, i, value.index) for i in reads)
 
     def _worn_out(self, op: Op, result: int) -> Value | None:
-        """An operand that the kernel reads for the last time, element by element, so that the result may replace it:
-        the cache has its lines already."""
+        """An operand that the kernel reads for the last time, element by element, so that the result may replace it."""
         elsewhere = read_elsewhere(op.regions[0])
         for value in op.operands:
             shown = viewed(value)

@@ -163,9 +163,7 @@ class _Fuser:
         self.neighbours = Neighbours() if here else None  # a GPU's lanes find single elements as fast
         self.parent: dict[Op, Op] = {}  # union-find over the root ops of kernels that were merged
         self.members: dict[Op, list[Op]] = {}  # kernel → its root ops, the first of the program first
-        self.spans: list[
-            tuple[int, int]
-        ] = []  # from the first to the last of merged kernels, those that overlap as one
+        self.spans: list[tuple[int, int]] = []  # first and last ops of merged kernels; those that overlap are one
         self.homes: dict[Op, frozenset[Op]] = {}  # fused op → root ops of the kernels that compute it
         self.pointwise: dict[Op, bool] = {}  # is each element computed at the index of its kernel's result?
         self.sums_rows: set[Op] = set()  # reductions by whose results rows can be finished
