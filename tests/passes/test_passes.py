@@ -458,23 +458,62 @@ def observations(x):
     return jax.lax.fori_loop(0, 5, step, x)
 
 
+NUMBERS = normal(100, 64, seed=1)
+
+
+def two_results(m):
+    """Of one kernel, which has `m` for itself."""
+    s = jnp.exp(jnp.sin(jnp.tanh(m)))
+    return apart((s + 1, s * 2))
+
+
+def carried_beside_another(x):
+    """One of the results goes on in the carry's memory, in which `m` is already."""
+
+    def step(_, state):
+        seen, sums = state
+        a, b = two_results(apart(seen * 0.5))
+        return b, sums + a[::-1]
+
+    return jax.lax.fori_loop(0, 3, step, (x, x))
+
+
 @pytest.mark.parametrize(
     "f, arrays",
     [
         (lambda x: apart(x * 2) + 1, 0),  # in the result's memory from the start
         (lambda x: apart(apart(x * 2) + 1).sum(), 1),
         (lambda x: apart(apart(x * 2) + 1).T.sum(0), 1),
-        (lambda x: jnp.cos(m := apart(x * 2)).sum() + apart(m[::-1] + m).sum(), 2),  # each element is read twice
+        (lambda x: apart(NUMBERS + apart(x * 2)).sum(), 1),  # no constant is overwritten
+        (lambda x: apart((z := apart(x * 2) + 1) + z[::-1]).sum(), 2),  # each element is read twice
         (lambda x: (m := apart(x * 2), apart(m + 1).sum()), 1),  # a result stays
+        (lambda x: apart((m := apart(x * 2))[::-1] * apart(m + 1)).sum(), 2),  # is read later
+        (lambda x: apart(apart((x * 2).astype(jnp.float16)).astype(jnp.float32) + 1).sum(), 1),  # half as large
+        (lambda x: apart((r := two_results(apart(x * 2)))[0] + r[1][::-1]).sum(), 2),  # only one has room there
         (lambda x: observations(x), 0),  # in the carry's memory
         (lambda x: observations(x).sum(), 1),
+        (carried_beside_another, None),
     ],
-    ids=range(7),
+    ids=range(12),
 )
 def test_results_replace_what_is_read_for_the_last_time(f, arrays):
     x = normal(100, 64)
     block = fused(f, x)
     plan = allocate(block, [-1])
-    assert arrays * x.nbytes <= plan.arena_bytes < (arrays + 1) * x.nbytes
+    if arrays is not None:
+        assert arrays * x.nbytes <= plan.arena_bytes < (arrays + 1) * x.nbytes
     for want, have in zip(jax.tree.leaves(jax.jit(f)(x)), simulate(block, plan, [x], [-1], False), strict=True):
         np.testing.assert_allclose(have, want, rtol=2e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("f", [lambda x: apart(x * 2) + 1, lambda x: apart(apart(x * 2) + 1).sum()])
+def test_results_replace_nothing_where_kernels_run_at_the_same_time(f):
+    x = normal(100, 64)
+    one, many = (allocate(fused(f, x), [-1], apart=apart).arena_bytes for apart in (False, True))
+    assert many >= one + x.nbytes
+
+
+def test_what_only_its_own_kernel_reads_is_not_written():
+    x = normal(100, 64)
+    (kernel,) = fused(lambda x: two_results(x), x).ops
+    assert len(kernel.results) == 2  # not what both are computed from

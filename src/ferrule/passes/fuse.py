@@ -760,12 +760,21 @@ class _Fuser:
     def _contents(self, kernel: Op) -> list[Content]:
         """What the fusions compute that a kernel becomes: one, but for ops whose results one kernel cannot write."""
         results = [r for m in self.members[kernel] for r in m.results]
+        if len(results) > 1:
+            results = [r for r in results if not self._is_inner(r, kernel)]
         groups = [[r] for r in results] if kernel.name == "rng_bit_generator" else [results]
         if kernel.name == "loop":  # a kernel's results have one shape
             shapes = dict.fromkeys(r.type.shape for r in results)
             groups = [[r for r in results if r.type.shape == shape] for shape in shapes]
             groups = [g for g in groups if any(self.users.get(r) or r in self.escaping for r in g)]
         return [(group, *self._leaves(kernel, group)) for group in groups]
+
+    def _is_inner(self, value: Value, kernel: Op) -> bool:
+        """Does nobody but its own kernel, which others have joined since, read a value that was to be written?"""
+        users = self.users.get(value, ())
+        if not users or value in self.escaping:
+            return False
+        return all((k := self._kernels_of(u)) and all(self._find(h) is kernel for h in k) for u in users)
 
     def _kernel(self, out: Block, kernel: Op, contents: Sequence[Content]) -> None:
         if kernel.name == "reshape" and len(self.members[kernel]) == 1:
