@@ -339,7 +339,9 @@ class _Allocator:
         """The storage of an operand that the kernel reads for the last time where it writes a result."""
         if op.name != "fusion" or self.apart or (value := self._worn_out(op, result)) is None:
             return None
-        storage = self.home[value]  # not where another result lies already, or is to be after a loop
+        storage = self.home[value]
+        if any(self.wanted.get(r) is storage for r in op.results):  # a carry's, which goes on with that one
+            return None
         free = self._is_private(storage, viewed(value), self.clock[op][0], self.depth_of_op[op])
         return storage if free else None
 
