@@ -124,6 +124,20 @@ def carried_view(x):
 
 
 V = normal(10)
+
+
+def unread_of_a_branch(x, y, k):
+    """Branches of a loop exchange its carries; one of their results nobody reads."""
+
+    def body(i, state):
+        x, y, k = state
+        m = k + 1
+        a, _, c, d = jax.lax.cond(i % 2 == 0, lambda: (x, y, k, m), lambda: (y, x, m, k))
+        return a, a, c + d
+
+    return jax.lax.fori_loop(0, 2, body, (x, y, k))
+
+
 PROGRAMS = {
     "softmax": (softmax, (normal(3, 7),)),
     "adam": (adam, (V, normal(10, seed=1), normal(10, seed=2), np.abs(normal(10, seed=3)))),
@@ -142,6 +156,7 @@ PROGRAMS = {
     "update_of_a_view": (update_of_a_view, (V,)),
     "carried_view": (carried_view, (normal(2, 5),)),
     "parts": (parts, (normal(3000), normal(2000, seed=1))),
+    "unread_of_a_branch": (unread_of_a_branch, (V, V + 1, V + 2)),
     "same_twice": (lambda x: (x + 1, x + 1, x), (V,)),
     "constants": (lambda x: (jnp.zeros(3), jnp.arange(4), x), (V,)),
     "reverse": (lambda x, y: (y[::-1] + x, x.sum()), (V, V + 1)),

@@ -291,6 +291,7 @@ class _Allocator:
                     if isinstance(result.type, Tensor):
                         place = self.wanted.get(result) or self._taken_over(op, result)
                         self._bind(result, place or self._storage(ARENA, result, begin), begin)
+                        self.home[result].end = max(self.home[result].end, end)  # written then, though nobody reads it
                 targets = [self.home.get(r, _NOTHING) for r in op.results]
                 for region in op.regions:
                     self._place(region, targets, [self.former.get(r) for r in op.results])
