@@ -16,7 +16,8 @@ bool Chosen() {
   const char* text = std::getenv("FERRULE_FLUSH_DENORMALS");
   if (text == nullptr || *text == '\0' || std::strcmp(text, "1") == 0) return true;
   if (std::strcmp(text, "0") == 0) return false;
-  std::fprintf(stderr, "ferrule: FERRULE_FLUSH_DENORMALS='%s' is neither 0 nor 1; denormal numbers count as zero\n", text);
+  std::fprintf(stderr, "ferrule: FERRULE_FLUSH_DENORMALS='%s' is neither 0 nor 1; denormal numbers count as zero\n",
+               text);
   return true;
 #else
   return false;  // none of these processors is slow with them

@@ -1,5 +1,6 @@
 // While programs run, floats too small to be normal count as zero, both those that are read and those that come out:
-// some processors take a hundred cycles for one, and XLA:CPU's programs never see any. FERRULE_FLUSH_DENORMALS=0 keeps them.
+// some processors take a hundred cycles for one, and XLA:CPU's programs never see any. FERRULE_FLUSH_DENORMALS=0 keeps
+// them.
 #pragma once
 
 namespace ferrule {
