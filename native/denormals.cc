@@ -41,15 +41,12 @@ void SetState(unsigned) {}
 
 }  // namespace
 
-Denormals::Denormals(Mode mode) {
-  if (!Flush()) return;
-  before_ = State();
-  SetState(mode == Mode::kKept ? before_ & ~kBits : before_ | kBits);
+Denormals::Denormals(Mode mode) : before_(State()) {
+  // Not only ours to choose: the threads on which JAX compiles make zeros of them.
+  SetState(mode == Mode::kChosen && Flush() ? before_ | kBits : before_ & ~kBits);
 }
 
-Denormals::~Denormals() {
-  if (Flush()) SetState(before_);
-}
+Denormals::~Denormals() { SetState(before_); }
 
 void Denormals::ChooseForThread() {
   if (Flush()) SetState(State() | kBits);

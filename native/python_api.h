@@ -10,6 +10,7 @@
 #include <thread>
 #include <utility>
 
+#include "denormals.h"
 #include "status.h"
 
 struct _object;  // PyObject
@@ -96,7 +97,7 @@ bool Ending(const Api& api);
 // Is this thread one that uses Python or waits for the GIL while the interpreter shuts down? It will not come back.
 bool Lost(std::thread::id thread);
 
-// Holds the GIL, from any thread.
+// Holds the GIL, from any thread. Python computes with denormal numbers, also on threads that run programs.
 class Gil {
  public:
   explicit Gil(const Api& api);
@@ -105,6 +106,7 @@ class Gil {
   Gil& operator=(const Gil&) = delete;
 
  private:
+  const Denormals mode_{Denormals::Mode::kKept};
   const Api& api_;
   int state_;
 };

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "calls.h"
-#include "denormals.h"
 #include "program.h"
 #include "python_api.h"
 
@@ -82,7 +81,6 @@ class PythonCallback final : public Prepared {
     auto found = python::Interpreter();
     if (!found.ok()) return found.status();
     const Api& api = **found;
-    const Denormals mode(Denormals::Mode::kKept);
     Gil gil(api);
     Dropped::Release(nullptr);
     std::vector<Ref> views;

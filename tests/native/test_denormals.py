@@ -20,6 +20,7 @@ print(count(jax.jit(lambda x: x @ x)(put(64, 64) ** 0 * 1e-20)))
 halves = lambda x: jax.pure_callback(lambda v: np.asarray(v) * np.float32(0.5), jax.typeof(x), x)
 print(count(jax.jit(halves)(put(1000))))
 print(count(np.full(10, 1e-40, np.float32) * np.float32(0.5)))
+print(count(jax.jit(lambda x: jax.numpy.where(x > 0, np.float32(1e-40), np.float32(2e-40)))(put(7))))  # compiled so
 for name in NARROW:
     codes = np.arange(16 if "float4" in name else 256, dtype=np.uint8).view(name)
     values = codes.astype(np.float32)
@@ -64,7 +65,7 @@ def run(code: str = CODE, **environment: str) -> tuple[list[int], str]:
 x86 = pytest.mark.skipif(
     platform.machine() != "x86_64", reason="native/denormals.cc sets what x86 has; elsewhere denormal numbers are kept"
 )
-ZERO = [0, 0, 0, 1000, 10]
+ZERO = [0, 0, 0, 1000, 10, 7]
 
 
 @x86
@@ -73,7 +74,7 @@ def test_zero_in_programs_kept_in_callbacks_and_after() -> None:
 
 
 def test_kept_when_asked() -> None:
-    assert run(FERRULE_FLUSH_DENORMALS="0")[0] == [1000, 1 << 20, 64 * 64, 1000, 10]
+    assert run(FERRULE_FLUSH_DENORMALS="0")[0] == [1000, 1 << 20, 64 * 64, 1000, 10, 7]
     run(CODE + MORE, FERRULE_FLUSH_DENORMALS="0")
 
 
