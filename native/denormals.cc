@@ -11,17 +11,30 @@
 namespace ferrule {
 namespace {
 
-bool Chosen() {
 #if defined(__x86_64__)
-  const char* text = std::getenv("FERRULE_FLUSH_DENORMALS");
-  if (text == nullptr || *text == '\0' || std::strcmp(text, "1") == 0) return true;
-  if (std::strcmp(text, "0") == 0) return false;
-  std::fprintf(stderr, "ferrule: FERRULE_FLUSH_DENORMALS='%s' is neither 0 nor 1; denormal numbers count as zero\n",
-               text);
-  return true;
+constexpr bool kCanFlush = true;
+constexpr unsigned kBits = 0x8040;  // MXCSR: results to zero, operands to zero
+unsigned State() { return _mm_getcsr(); }
+void SetState(unsigned state) { _mm_setcsr(state); }
 #else
-  return false;  // none of these processors is slow with them
+constexpr bool kCanFlush = false;
+constexpr unsigned kBits = 0;
+unsigned State() { return 0; }
+void SetState(unsigned) {}
 #endif
+
+bool Chosen() {
+  const char* text = std::getenv("FERRULE_FLUSH_DENORMALS");
+  if (text == nullptr || *text == '\0') return kCanFlush;
+  if (std::strcmp(text, "0") == 0) return false;
+  if (std::strcmp(text, "1") != 0) {
+    std::fprintf(stderr, "ferrule: FERRULE_FLUSH_DENORMALS='%s' is neither 0 nor 1; denormal numbers %s\n", text,
+                 kCanFlush ? "count as zero" : "are kept");
+  } else if (!kCanFlush) {
+    std::fprintf(stderr,
+                 "ferrule: FERRULE_FLUSH_DENORMALS has no effect on this processor; denormal numbers are kept\n");
+  }
+  return kCanFlush;
 }
 
 bool Flush() {
@@ -29,27 +42,15 @@ bool Flush() {
   return flush;
 }
 
-#if defined(__x86_64__)
-constexpr unsigned kBits = 0x8040;  // MXCSR: results to zero, operands to zero
-unsigned State() { return _mm_getcsr(); }
-void SetState(unsigned state) { _mm_setcsr(state); }
-#else
-constexpr unsigned kBits = 0;
-unsigned State() { return 0; }
-void SetState(unsigned) {}
-#endif
-
 }  // namespace
 
+// Also what is kept has to be said: the threads on which JAX compiles make zeros, and threads that they start do, too.
 Denormals::Denormals(Mode mode) : before_(State()) {
-  // Not only ours to choose: the threads on which JAX compiles make zeros of them.
   SetState(mode == Mode::kChosen && Flush() ? before_ | kBits : before_ & ~kBits);
 }
 
 Denormals::~Denormals() { SetState(before_); }
 
-void Denormals::ChooseForThread() {
-  if (Flush()) SetState(State() | kBits);
-}
+void Denormals::ChooseForThread() { SetState(Flush() ? State() | kBits : State() & ~kBits); }
 
 }  // namespace ferrule

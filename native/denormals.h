@@ -1,6 +1,6 @@
 // While programs run, floats too small to be normal count as zero, both those that are read and those that come out:
 // some processors take a hundred cycles for one, and XLA:CPU's programs never see any. FERRULE_FLUSH_DENORMALS=0 keeps
-// them.
+// them; so do processors other than x86's.
 #pragma once
 
 namespace ferrule {
@@ -8,7 +8,7 @@ namespace ferrule {
 class Denormals {
  public:
   enum class Mode { kChosen, kKept };
-  // The calling thread's mode until this goes. Kept: for code that is not ours.
+  // The calling thread's mode until this goes. Kept: for Python.
   explicit Denormals(Mode mode);
   ~Denormals();
   Denormals(const Denormals&) = delete;

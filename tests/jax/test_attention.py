@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+import denormals
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -134,7 +135,8 @@ def test_jax_own_narrow() -> None:
 def test_bf16_results_are_rounded_and_stay_nan(rows: int) -> None:
     """Equal logits of two keys give the mean of their values: of all that bf16 has, and of ties between them.
 
-    Subnormal numbers count as zero."""
+    The processor's tile registers (AMX) take subnormal numbers for zero, all loops do unless they are kept."""
+    zeros = rows > 4 or denormals.flushed(jax.devices("ferrule")[0])
     values = np.arange(1 << 16, dtype=np.uint16).view(jnp.bfloat16).reshape(1, 1024, 1, 64)
     q, k = np.zeros((1, 1024, rows, 64), values.dtype), np.zeros((1, 1024, 2, 64), values.dtype)
     for other in (values, np.roll(values, 1, axis=-1)):
@@ -146,7 +148,7 @@ def test_bf16_results_are_rounded_and_stay_nan(rows: int) -> None:
             both = v.astype(np.float32).sum(axis=2, keepdims=True)
             mean = (both * np.float32(0.5)).astype(v.dtype).astype(np.float32)
         subnormal = np.abs(mean) <= np.finfo(np.float32).tiny
-        got = np.where(subnormal & (got == 0), mean, got)
+        got = np.where(subnormal & (got == 0) & zeros, mean, got)
         np.testing.assert_array_equal(got, np.broadcast_to(mean, got.shape))
 
 

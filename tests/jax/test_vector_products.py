@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import denormals
 import numpy as np
 import pytest
 
@@ -55,3 +56,10 @@ def test_what_follows_sees_whole_sums():
     np.testing.assert_allclose(result, want, rtol=1e-4, atol=1e-4)
     result = jax.jit(lambda x, w, b: jax.nn.relu(w.T @ x.T + b[:, None]) * 2)(x, w, b)
     np.testing.assert_allclose(result, want.T, rtol=1e-4, atol=1e-4)
+
+
+def test_denormal_sums():
+    denormals.need(jax.devices("ferrule")[0])
+    w = np.full((600, 600), 1e-40, np.float32)
+    result = np.array(jax.jit(lambda x, w: x @ w)(np.ones((1, 600), np.float32), w))
+    np.testing.assert_allclose(result, 6e-38, rtol=1e-3)

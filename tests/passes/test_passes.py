@@ -506,7 +506,7 @@ def carried_beside_another(x):
         (lambda x: apart((m := apart(x * 2))[::-1] * apart(m + 1)).sum(), 2),  # is read later
         (lambda x: apart(apart((x * 2).astype(jnp.float16)).astype(jnp.float32) + 1).sum(), 1),  # half as large
         (lambda x: apart((r := two_results(apart(x * 2)))[0] + r[1][::-1]).sum(), 2),  # only one has room there
-        (lambda x: observations(x), 0),  # in the carry's memory
+        (observations, 0),  # in the carry's memory
         (lambda x: observations(x).sum(), 1),
         (carried_beside_another, None),
         (lambda x: carried_beside_another(x)[1], None),  # the next iteration alone reads the other
@@ -533,5 +533,5 @@ def test_results_replace_nothing_where_kernels_run_at_the_same_time(f):
 
 def test_what_only_its_own_kernel_reads_is_not_written():
     x = normal(100, 64)
-    (kernel,) = fused(lambda x: two_results(x), x).ops
+    (kernel,) = fused(two_results, x).ops
     assert len(kernel.results) == 2  # not what both are computed from

@@ -26,6 +26,9 @@ def test_of_two_roundings_only_where_they_are_fine() -> None:
 def test_of_one() -> None:
     """A factor that grows with the steps is often 1 to the power of their number; of NaN and ∞ it is 1, too."""
     y = np.array([2.5, np.nan, np.inf, -np.inf, -0.0], np.float32)
-    f = lambda y: jax.lax.pow(np.ones(5, np.float32), y)  # noqa: E731
+
+    def f(y: jax.Array) -> jax.Array:
+        return jax.lax.pow(np.ones(5, np.float32), y)
+
     assert not any(op.name == "power" for op in simplify(graph(f, y)).ops)
     np.testing.assert_array_equal(np.ones(5, np.float32) ** y, jax.jit(f)(y))
