@@ -382,6 +382,26 @@ def test_a_dear_value_that_stays_in_a_near_cache_is_computed_once(size, times):
     assert sum(op.name == "fusion" and bool(op.results[0].shape) for op in fused.ops) == 2
 
 
+def test_what_is_not_turned_is_no_reversal():
+    """Over no dimensions, over such of one element, and there and back; the others become one."""
+    x = normal(4, 1, 600)
+    cases = [
+        (lambda x: jax.lax.rev(x, ()), None),
+        (lambda x: jax.lax.rev(x, (1,)), None),
+        (lambda x: jax.lax.rev(jax.lax.rev(x, (0, 2)), (2, 0, 1)), None),
+        (lambda x: jax.lax.rev(jax.lax.rev(x, (0, 2)), (2, 1)), (0,)),
+        (lambda x: jax.lax.rev(x, (1, 2)), (2,)),
+        (lambda x: jax.lax.rev(x, (2, 0)), (2, 0)),
+    ]
+    for f, turned in cases:
+        block = simplify(graph(f, x))
+        assert [(op.name, op.attrs["dimensions"]) for op in block.ops] == ([("reverse", turned)] if turned else [])
+        for found, want in zip(evaluate_block(block, [x]), evaluate_block(graph(f, x), [x]), strict=True):
+            np.testing.assert_array_equal(found, want)
+    block = graph(lambda x, y: jnp.concatenate([x, jax.lax.rev(y, ())]), x, x + 1)
+    expand(simplify(block), host())  # once it asked for the last of no dimensions
+
+
 def test_dimensions_for_a_library_are_views():
     """A line that gets dimensions of size one for a convolution is not copied; one that is repeated is."""
     x, w = normal(4096), normal(32, seed=1)

@@ -61,7 +61,8 @@ def _slice(
         em.store(outputs[0], update.dtype, offset(em, at), lanes)
 
     bare = [op for op in block.ops if op is not root]
-    if (columns := _short_rows(family, bare, update, sizes)) is not None:
+    dense = _dense(shape, whole)
+    if dense and (columns := _short_rows(family, bare, update, sizes)) is not None:
 
         def rows(em: Emitter, outer: Sequence[Component], first: Index) -> None:
             with short_rows.by_number(family, columns, bare, em) as number:
@@ -76,12 +77,18 @@ def _slice(
     part = Block()  # what is written, and what is read for it
     part.args, part.ops, part.results = [a for a in block.args if a is not root.operands[0]], bare, [update]
     cost = sum(OPS[op.name].flops for op in bare)
-    plain = width > 1 and not any(op.regions for op in bare)
+    plain = dense and width > 1 and not any(op.regions for op in bare)
     lines = whole_lines.lanes(family, part, sizes[-1], cost, begins=[1]) if plain else 0  # may begin anywhere
     past = lines and whole_lines.past_the_cache(family, part, lines, sizes[-1])
     write = partial(nest, family, sizes, width, begin, end, element, nanoseconds, wide, lines=lines, offset=offset)
     grid = streams.either(family, [family.pointers[a] for a in part.args], outputs, past, write)
     return grid, grain(grid, nanoseconds)
+
+
+def _dense(shape: Sequence[int], whole: Sequence[int]) -> bool:
+    """Whether elements along the update's innermost loop lie side by side, not one in each row of the whole, say."""
+    inner = max((d for d in range(len(shape)) if shape[d] > 1), default=0)
+    return prod(whole[inner + 1 :]) == 1
 
 
 def _short_rows(family: Family, ops: Sequence[Op], update: Value, sizes: Sequence[int]) -> short_rows.Columns | None:

@@ -390,6 +390,20 @@ def _transpose(out: Block, op: Op, operands: list[Value]) -> Value | None:
     return None
 
 
+@rule("reverse")
+def _reverse(out: Block, op: Op, operands: list[Value]) -> Value | None:
+    (source,), dims = operands, op.attrs["dimensions"]
+    turned = {d for d in dims if source.shape[d] != 1}
+    inner = source.op
+    if inner is not None and inner.name == "reverse":
+        (source,), turned = inner.operands, turned.symmetric_difference(inner.attrs["dimensions"])
+    elif len(turned) == len(dims) > 0:
+        return None
+    if not turned:
+        return source
+    return out.add("reverse", [source], [op.result.type], {"dimensions": tuple(sorted(turned))}, (), op.loc).result
+
+
 def _swap_dot(out: Block, op: Op, dot: Op, order: tuple[int, ...]) -> Value | None:
     """transpose(a · b) as b · a, when the transposition exchanges the two sides; gradients of weights come so."""
     dims = dot.attrs["dot_dimension_numbers"]
