@@ -25,13 +25,14 @@ namespace {
 constexpr int64_t kAlignment = 64;
 constexpr size_t kStackSlots = 512;     // slot tables up to this size live on the stack
 constexpr size_t kStackPointers = 128;  // and a step's pointers up to this number
+constexpr int64_t kAwake = 4;           // a thread that is awake may have so many times less to do than one to be woken
 
 struct Step {
   enum Kind : uint8_t { kLaunch, kCopy, kWhile, kCase, kCaseBool, kCall } kind;
   uint32_t first = 0, count = 0;  // the step's entries in `indices`: slots, or a case's branches
   uint32_t a = 0, b = 0, c = 0;  // copy: dst, src · while: cond, predicate, body · case: index · call: operands, number
   CompiledFn function = nullptr;
-  int64_t grid = 0, grain = 0;  // copy: grid is the number of bytes · while: that of iterations, or -1
+  int64_t grid = 0, grain = 0, least = 0;  // copy: grid is the number of bytes · while: that of iterations, or -1
 };
 
 struct Block {
@@ -218,6 +219,7 @@ void LoadedProgram::Flatten(const ProgramData& data) {
         step.a = launch->function;
         step.grid = launch->grid;
         step.grain = std::max<int64_t>(launch->grain, 1);
+        step.least = std::max<int64_t>(step.grain / kAwake, 1);
         step.first = AddIndices(launch->slots);
         step.count = static_cast<uint32_t>(launch->slots.size());
       } else if (auto* copy = std::get_if<CopyData>(&item)) {
@@ -280,14 +282,14 @@ Status LoadedProgram::RunBlock(uint32_t number, void* const* slots, ExecContext&
         const uint32_t* index = indices_.data() + step->first;
         for (uint32_t i = 0; i < step->count; ++i) pointers[i] = slots[index[i]];
         timer.Begin();
-        if (step->grid <= step->grain) {
+        if (step->grid <= step->least) {
           step->function(pointers, 0, step->grid);
           timer.End(step - steps_.data());
           break;
         }
         LaunchArgs args{step->function, pointers};
         context.pool->ParallelFor(
-            step->grid, step->grain,
+            step->grid, step->grain, step->least,
             [](void* p, int64_t begin, int64_t end) {
               auto* launch = static_cast<LaunchArgs*>(p);
               launch->function(launch->pointers, begin, end);

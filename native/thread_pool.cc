@@ -163,13 +163,14 @@ class Pool final : public ThreadPool {
 
   int threads() const override { return threads_; }
 
-  void ParallelFor(int64_t n, int64_t grain, void (*body)(void*, int64_t, int64_t), void* context) override {
+  void ParallelFor(int64_t n, int64_t grain, int64_t least, void (*body)(void*, int64_t, int64_t),
+                   void* context) override {
     if (n <= 0) return;
     grain = std::max<int64_t>(grain, 1);
-    if (threads_ == 1 || n <= grain || inside_body) return body(context, 0, n);
-    int64_t pieces = int64_t{threads_} * kChunksPerThread;
+    const int64_t parts = inside_body ? 1 : Parts(n, grain, std::max<int64_t>(least, 1));
+    if (parts == 1) return body(context, 0, n);
     Job job;
-    job.chunk = std::max(grain, n / pieces + (n % pieces != 0));
+    job.chunk = n / parts + (n % parts != 0);
     job.body = body;
     job.context = context;
     int64_t chunks = n / job.chunk + (n % job.chunk != 0);
@@ -186,7 +187,8 @@ class Pool final : public ThreadPool {
     Start(threads_ - 1);
     job.Divide(n, static_cast<int>(std::min<int64_t>(chunks, threads_)), slot->shares.get());
     slot->job.store(&job);
-    Call(job.count - 1, static_cast<int>(slot - slots_));
+    Call(job.count - 1, static_cast<int>(std::min<int64_t>((n - 1) / grain, job.count - 1)),
+         static_cast<int>(slot - slots_));
     Work(job, 0, [] {});
     slot->job.store(nullptr);
     AwaitUsers(*slot);
@@ -219,7 +221,7 @@ class Pool final : public ThreadPool {
     team->job.Divide(count, count, slot.shares.get());
     slot.shares[0].next.store(1, std::memory_order_relaxed);  // the caller's
     slot.job.store(&team->job);
-    Call(count - 1);
+    Call(count - 1, count - 1);
     return team;
   }
 
@@ -239,6 +241,26 @@ class Pool final : public ThreadPool {
   void Schedule(void (*task)(void*), void* context) override;
 
  private:
+  // Into how many parts n iterations go: one for each thread that has enough to do, or several for each.
+  int64_t Parts(int64_t n, int64_t grain, int64_t least) const {
+    if (threads_ == 1) return 1;
+    int64_t parts = (n - 1) / grain + 1;
+    if (parts < threads_ && least < grain)
+      parts = std::max(parts, 1 + Listening(std::min<int64_t>((n - 1) / least, threads_ - 1)));
+    if (parts <= threads_) return parts;
+    const int64_t rounds = (parts - 1) / threads_ + 1;
+    return threads_ * std::min<int64_t>(rounds, kChunksPerThread);
+  }
+
+  // How many workers are awake and wait for work, up to `wanted`.
+  int64_t Listening(int64_t wanted) const {
+    const int all = workers_.load(std::memory_order_acquire);
+    int64_t count = 0;
+    for (int i = 0; i < all && count < wanted; ++i)
+      count += bells_[static_cast<size_t>(i)].state.load(std::memory_order_relaxed) == Bell::kListens;
+    return count;
+  }
+
   // The members of a team cannot do without one another: where the system refuses a thread it is asked again.
   template <class F>
   static std::thread NewThread(F body) {
@@ -278,19 +300,24 @@ class Pool final : public ThreadPool {
     }
   }
 
-  // Tells `wanted` of the workers that there is something to do. Those of several callers begin apart.
-  void Call(int wanted, int caller = 0) {
+  // Tells `wanted` of the workers that there is something to do: those that are awake, then the others, of which it
+  // wakes as many as make it `woken` in all. Those of several callers begin apart.
+  void Call(int wanted, int woken, int caller = 0) {
     announcer_.store(sched_getcpu(), std::memory_order_relaxed);
     announced_.store(Clock::now().time_since_epoch().count(), std::memory_order_relaxed);
     const int all = workers_.load(std::memory_order_acquire);
-    for (int i = 0, at = all > 0 ? caller * ((all + 1) / 2) % all : 0; i < all && wanted > 0;
-         ++i, at = at + 1 == all ? 0 : at + 1) {
-      std::atomic<uint32_t>& state = bells_[static_cast<size_t>(at)].state;
-      if (state.load() == Bell::kAway) continue;
-      const uint32_t was = state.exchange(Bell::kAway);
-      if (was == Bell::kAway) continue;
-      if (was == Bell::kSleeps) FutexWake(state, 1);
-      --wanted;
+    const int first = all > 0 ? caller * ((all + 1) / 2) % all : 0;
+    int called = 0;
+    for (const uint32_t state : {Bell::kListens, Bell::kSleeps}) {
+      const int most = state == Bell::kListens ? wanted : woken;
+      for (int i = 0, at = first; i < all && called < most; ++i, at = at + 1 == all ? 0 : at + 1) {
+        std::atomic<uint32_t>& bell = bells_[static_cast<size_t>(at)].state;
+        if (bell.load() != state) continue;
+        const uint32_t was = bell.exchange(Bell::kAway);
+        if (was == Bell::kAway) continue;
+        if (was == Bell::kSleeps) FutexWake(bell, 1);
+        ++called;
+      }
     }
   }
 
@@ -382,7 +409,7 @@ class Pool final : public ThreadPool {
   bool WorkOnce(int thread, Bell& bell) {
     bool worked = false;
     auto taken = [&] {
-      if (!worked && bell.state.exchange(Bell::kAway) == Bell::kAway) Call(1);
+      if (!worked && bell.state.exchange(Bell::kAway) == Bell::kAway) Call(1, 1);
     };
     if (threads_ > 1) {  // a pool of one thread has a worker for scheduled tasks only
       for (Slot& slot : slots_) {
@@ -448,7 +475,7 @@ void Pool::Schedule(void (*task)(void*), void* context) {
     tasks_.emplace_back(task, context);
     pending_.fetch_add(1);
   }
-  Call(1);
+  Call(1, 1);
 }
 
 }  // namespace

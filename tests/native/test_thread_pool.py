@@ -206,6 +206,97 @@ int main() {
 """
 
 
+# Who is called with which ranges: of threads that sleep, and of those that are awake.
+RANGES = """
+#include "thread_pool.h"
+#include <unistd.h>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <mutex>
+#include <set>
+#include <thread>
+#include <vector>
+using namespace ferrule;
+struct Seen {
+  std::mutex mutex;
+  std::vector<std::pair<int64_t, int64_t>> ranges;
+  std::set<std::thread::id> threads;
+  int64_t pause = 0;
+  std::set<int64_t> sizes() {
+    std::set<int64_t> all;
+    for (auto [begin, end] : ranges) all.insert(end - begin);
+    return all;
+  }
+};
+void Body(void* p, int64_t begin, int64_t end) {
+  auto& seen = *static_cast<Seen*>(p);
+  auto until = std::chrono::steady_clock::now() + std::chrono::microseconds(seen.pause);
+  while (std::chrono::steady_clock::now() < until) continue;
+  std::lock_guard lock(seen.mutex);
+  seen.ranges.emplace_back(begin, end);
+  seen.threads.insert(std::this_thread::get_id());
+}
+int main() {
+  ThreadPool& pool = ThreadPool::Global();
+  const int threads = pool.threads();
+  auto run = [&](int64_t n, int64_t grain, int64_t least, int64_t pause, Seen& seen) {
+    seen.pause = pause;
+    pool.ParallelFor(n, grain, least, Body, &seen);
+    std::set<std::pair<int64_t, int64_t>> sorted(seen.ranges.begin(), seen.ranges.end());
+    int64_t at = 0;
+    for (auto [begin, end] : sorted) {
+      if (begin != at || end <= begin)
+        return std::printf("%ld %ld %ld: %ld to %ld\\n", n, grain, least, begin, end), false;
+      at = end;
+    }
+    if (at != n || sorted.size() != seen.ranges.size()) return std::printf("%ld of %ld\\n", at, n), false;
+    return true;
+  };
+  for (int64_t n : {0, 1, 2, 3, 7, 16, 100, 4097})
+    for (int64_t grain : {1, 2, 5, 12, 50, 5000})
+      for (int64_t least : {int64_t{1}, grain / 4, grain}) {
+        Seen seen;
+        if (!run(n, grain, least, 0, seen)) return 1;
+      }
+  Seen halves;  // about equal parts, not a whole grain and the rest
+  if (!run(16, 12, 12, 0, halves)) return 1;
+  if (halves.sizes() != std::set<int64_t>{8}) return std::puts("not halves"), 1;
+  bool asleep = false, shared = false;
+  for (int turn = 0; turn < 50 && !(asleep && shared); ++turn) {
+    Seen wake, few, alone;
+    run(1000, 1, 1, 100, wake);
+    run(64, 64, 4, 200, few);  // the others are awake: it is shared
+    shared |= few.threads.size() == static_cast<size_t>(threads) && few.ranges.size() == static_cast<size_t>(threads);
+    usleep(20000);
+    run(64, 64, 4, 200, alone);  // nobody is woken for it
+    asleep |= alone.ranges.size() == 1;
+  }
+  if (!asleep || !shared) return std::printf("asleep %d, shared %d\\n", asleep, shared), 1;
+  std::puts("fine");
+}
+"""
+
+
+def test_ranges(tmp_path):
+    """They cover all; nobody is woken for little work, and whoever is awake has a part of it."""
+    _run_source(tmp_path, RANGES, "2")
+
+
+def _run_source(tmp_path, source: str, threads: str):
+    compiler, native = shutil.which("g++"), Path(__file__).parents[2] / "native"
+    if not compiler or not native.exists():
+        pytest.skip("no C++ compiler, or no checkout")
+    (tmp_path / "main.cc").write_text(source)
+    sources = [tmp_path / "main.cc", native / "thread_pool.cc", native / "denormals.cc"]
+    flags = ["-std=c++20", "-O1", "-w", f"-I{native}", "-pthread"]
+    subprocess.run([compiler, *flags, *sources, "-o", tmp_path / "main"], check=True)
+    environment = {**os.environ, "FERRULE_NUM_THREADS": threads}
+    environment.pop("LD_PRELOAD", None)
+    done = subprocess.run([tmp_path / "main"], capture_output=True, text=True, timeout=60, env=environment)
+    assert (done.returncode, done.stdout) == (0, "fine\n"), done.stdout + done.stderr
+
+
 def test_workers_sleep_when_there_is_nothing_to_do(native):
     execute(
         native,
@@ -226,14 +317,4 @@ def test_workers_sleep_when_there_is_nothing_to_do(native):
 
 def test_works_that_wait_for_each_other(tmp_path):
     """Each call reaches a worker of its own while there are some, also where they have not woken yet."""
-    compiler, native = shutil.which("g++"), Path(__file__).parents[2] / "native"
-    if not compiler or not native.exists():
-        pytest.skip("no C++ compiler, or no checkout")
-    (tmp_path / "together.cc").write_text(TOGETHER)
-    sources = [tmp_path / "together.cc", native / "thread_pool.cc", native / "denormals.cc"]
-    flags = ["-std=c++20", "-O1", "-w", f"-I{native}", "-pthread"]
-    subprocess.run([compiler, *flags, *sources, "-o", tmp_path / "together"], check=True)
-    environment = {**os.environ, "FERRULE_NUM_THREADS": "8"}
-    environment.pop("LD_PRELOAD", None)
-    done = subprocess.run([tmp_path / "together"], capture_output=True, text=True, timeout=60, env=environment)
-    assert (done.returncode, done.stdout) == (0, "fine\n"), done.stdout + done.stderr
+    _run_source(tmp_path, TOGETHER, "8")

@@ -243,8 +243,8 @@ def _all_planes(
 
 
 def grain(grid: int, nanoseconds: float) -> int:
-    """The fewest iterations that are worth a thread."""
-    return max(1, min(grid, int(GRAIN_NS * grid / max(nanoseconds, 1.0))))
+    """The fewest iterations that a thread is woken for, maybe more than there are."""
+    return max(1, min(int(GRAIN_NS * grid / max(nanoseconds, 1.0)), 1 << 62))
 
 
 def nest(
