@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ffi.h"
+#include "part_call.h"
 
 namespace ferrule {
 
@@ -27,7 +28,7 @@ Result<std::unique_ptr<Prepared>> PrepareHostCall(const CallData& call, const st
                     "', which this build of Ferrule does not have\n  fix: load it with the Ferrule that compiled it (" +
                     compiler + ")");
   }
-  auto prepared = factory(call.desc);
+  auto prepared = call.desc.attrs.count("parts") ? PrepareParts(call.desc, factory) : factory(call.desc);
   if (!prepared.ok()) return Located(prepared.status(), call.where);
   return prepared;
 }

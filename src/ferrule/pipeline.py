@@ -1,7 +1,7 @@
 """The compiler: one function, one line per stage.
 
 read → legalize → import (→ partition) → simplify → loop_products → channels_last → match → split → hoist → place →
-expand → count → control → carries → contract → fuse → finish (with alternate) → allocate → assemble → Program
+expand → count → control → carries → contract → fuse → finish → parts (with alternate) → allocate → assemble → Program
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from ferrule.passes.hoist import hoist
 from ferrule.passes.loop_products import loop_products
 from ferrule.passes.match import match
 from ferrule.passes.match_attention import match_attention
+from ferrule.passes.operand_parts import operand_parts
 from ferrule.passes.pair_products import pair_products
 from ferrule.passes.partition import partition
 from ferrule.passes.placed import placed
@@ -133,7 +134,8 @@ def compile_module(module: Module, settings: CompileOptions, trace: Trace, machi
     graph = fused
     if not machine.grouped:
         aliases = [p.alias for p in program.params]
-        graph = trace.stage("finish", lambda: alternate(pair_products(finish_products(graph, aliases, machine))))
+        graph = trace.stage("finish", lambda: pair_products(finish_products(graph, aliases, machine)))
+        graph = trace.stage("parts", lambda: alternate(operand_parts(graph)))
     plan = trace.stage("allocate", lambda: allocate(graph, [p.alias for p in program.params], machine.grouped))
     known = kernel_cache(machine) if not trace.watched else None
     work = trace.stage("assemble", lambda: assemble(graph, plan, machine, program, known))

@@ -58,7 +58,7 @@ def test_sample_on_xpu(tmp_path: Path, xpu: None) -> None:
     assert json.loads(summary.read_text())["states"]["ok"] >= 59
 
 
-@pytest.mark.parametrize("profile", ["large", "odd", "places"])
+@pytest.mark.parametrize("profile", ["large", "odd", "places", "matrices"])
 def test_sample_of_others(profile: str) -> None:
     ran = _command("--count", "24", "--seed", "1000000", "--profile", profile)
     assert ran.returncode == 0, ran.stdout + ran.stderr

@@ -15,6 +15,7 @@ from ferrule.codegen.object import compile_kernels
 from ferrule.ir import Block, Op, Tensor, Value
 from ferrule.passes.allocate import Plan
 from ferrule.passes.finish import columns
+from ferrule.passes.operand_parts import seen
 from ferrule.program import Call, Case, Copy, Entry, Fn, Launch, Program, Step, While
 from ferrule.targets.cpu import host
 from ferrule.targets.machine import Machine
@@ -213,7 +214,7 @@ class _Assembler:
         sides = [
             tuple((self.slot(v), v.type) for v in side if isinstance(v.type, Tensor)) for side in (reads, op.results)
         ]
-        target = op.attrs["target"]
+        target, read = op.attrs["target"], seen(op)
         flops = 0.0
         if target in ("gemm", "gemm.pair", "gemm.ragged", "dnnl.matmul"):
             for part in ("", "then_") if target == "gemm.pair" else ("",):
@@ -223,15 +224,16 @@ class _Assembler:
             flops = 2.0 * pairs * (attrs["depth"] + attrs["width"])
         elif target in ("conv", "dnnl.conv"):
             out = op.results[0].type.size  # type: ignore[union-attr]
-            kernel = op.operands[1]
-            outputs = kernel.shape[attrs["kernel_output_feature_dimension"]]
-            flops = 2.0 * out * kernel.type.size / max(1, outputs)  # type: ignore[union-attr]
+            kernel = read[1]
+            assert isinstance(kernel, Tensor)
+            flops = 2.0 * out * kernel.size / max(1, kernel.shape[attrs["kernel_output_feature_dimension"]])
         elif target != "gemm.pack":
             self.work.serial = False
         if finished is not None:
             flops += finished.flops
         self.work.flops += flops
-        self.work.nbytes += sum(v.type.nbytes for v in (*op.operands, *op.results) if isinstance(v.type, Tensor))
+        moved = [*read, *(v.type for v in op.results)]
+        self.work.nbytes += sum(type.nbytes for type in moved if isinstance(type, Tensor))
         return Call(target, op.attrs["ffi"], sides[0], sides[1], attrs, flops, str(op.loc))
 
 

@@ -40,6 +40,9 @@ ODD_WEIGHTS = {"f4E2M1FN": 3, "f6E2M3FN": 1, "f6E3M2FN": 1, "f8E8M0FNU": 1}
 # which does a third of a million steps per second; large ones reach threads, tiles and library calls.
 LIMITS = ((2048, 20_000), (60_000, 4_000_000))
 
+# The profiles of large programs.
+LARGE = ("large", "matrices")
+
 Maker = Callable[["Draw"], object]
 
 
@@ -81,7 +84,7 @@ class Draw:
 
     def __init__(self, seed: int, profile: str = "plain") -> None:
         self.seed, self.profile = seed, profile
-        self.most, self.work = LIMITS[profile == "large"]
+        self.most, self.work = LIMITS[profile in LARGE]
         self.weights = {"odd": {**WEIGHTS, **ODD_WEIGHTS}, "places": FEW_WEIGHTS}.get(profile, WEIGHTS)
         self.rng = random.Random(seed)
         self.numpy = np.random.default_rng(seed)
@@ -128,6 +131,8 @@ class Draw:
 
     def shape(self, low: int = 0, high: int = 4, size: int = 0, zero: float = 0.015) -> tuple[int, ...]:
         size = size or self.most
+        if self.profile == "matrices" and high >= 3 and size >= self.most and self.chance(0.8):
+            return self.int(50, 1500), *(self.int(1, 6) for _ in range(self.int(1, 3)))
         rank = min(high, max(low, self.rng.choices((0, 1, 2, 3, 4, 5), (10, 25, 35, 18, 9, 3))[0]))
         dims: list[int] = []
         for _ in range(rank):

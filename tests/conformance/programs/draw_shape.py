@@ -185,11 +185,19 @@ def start_indices(g: Draw, shape: tuple[int, ...]) -> list[Value]:
     return [g.like(Tensor((), dtype), old=0.3, low=-3, high=size + 3, bounded=True) for size in shape]
 
 
+def window(g: Draw, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The sizes of a part of any of the dimensions, or of whole ones in front and one place behind: columns of each."""
+    if g.profile == "matrices" and len(shape) > 1 and g.chance(0.7):
+        at = g.int(1, len(shape) - 1)
+        return *shape[:at], g.int(min(1, shape[at]), shape[at]), *(min(1, s) for s in shape[at + 1 :])
+    return tuple(s if g.chance(0.3) else g.int(min(1, s), s) for s in shape)
+
+
 @maker("dynamic_slice", group="index", weight=2.0)
 def dynamic_slice(g: Draw) -> Value:
     """At indices from data, clamped where they lie outside."""
     x = g.operand(low=0 if g.chance(0.05) else 1)
-    sizes = tuple(s if g.chance(0.3) else g.int(min(1, s), s) for s in x.shape)
+    sizes = window(g, x.shape)
     return g.add("dynamic_slice", [x, *start_indices(g, x.shape)], Tensor(sizes, x.dtype), {"slice_sizes": sizes})
 
 
@@ -197,7 +205,7 @@ def dynamic_slice(g: Draw) -> Value:
 def dynamic_update_slice(g: Draw) -> Value:
     """At indices from data, clamped where they lie outside."""
     x = g.operand(low=0 if g.chance(0.05) else 1)
-    sizes = tuple(s if g.chance(0.3) else g.int(min(1, s), s) for s in x.shape)
+    sizes = window(g, x.shape)
     return g.add("dynamic_update_slice", [x, g.like(Tensor(sizes, x.dtype)), *start_indices(g, x.shape)], x.type)
 
 

@@ -2,7 +2,7 @@
 
 Profiles: `plain` programs are small; `large` ones have larger arrays and products; `odd` ones hold ops that frameworks
 seldom write as well; `places` ones move, update and loop, and return much of what they compute on the way: they ask
-where values lie, and for how long.
+where values lie, and for how long; `matrices` ones move and update parts of arrays of many small vectors and matrices.
 """
 
 from __future__ import annotations
@@ -27,11 +27,12 @@ _MODULES = (draw_control, draw_elementwise, draw_index, draw_math, draw_odd, dra
 _MODULES += (draw_reduce, draw_shape)
 SINGLE = [e for e in ENTRIES if e.group not in ("pattern", "odd", "own")]
 ODD = [e for e in ENTRIES if e.group == "odd"]
-PROFILES = ("plain", "large", "odd", "places")
+PROFILES = ("plain", "large", "odd", "places", "matrices")
 WEIGHTS = {  # by profile and group: times an entry's own weight; 1 where nothing is said
     "odd": {"odd": 5.0},
     "places": {"shape": 3.0, "index": 4.0, "control": 3.0, "elementwise": 0.4, "reduction": 0.3, "pattern": 0.3}
     | {"product": 0.1, "solver": 0.1, "sort": 0.5, "own": 3.0},
+    "matrices": {"shape": 3.0, "index": 8.0, "elementwise": 0.3, "control": 0.1, "product": 0.1, "solver": 0.1},
 }
 
 

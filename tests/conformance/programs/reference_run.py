@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from case import Case, constant_text, type_of
+from draw import LARGE
 
 from ferrule.ir import Tensor
 from ferrule.ir.types import DTYPES, DType
@@ -25,7 +26,7 @@ _OLD = re.compile(r"stablehlo\.(dot|broadcast|torch_index_select|einsum|unary_ei
 
 def supported(case: Case) -> bool:
     """Whether the interpreter is asked. Large programs would take it minutes."""
-    if case.kind.startswith("large"):
+    if case.kind.startswith(LARGE):
         return False
     return UNSUPPORTED.isdisjoint(case.ops() if not case.source else re.findall(r"stablehlo\.(\w+)", case.source))
 
