@@ -14,7 +14,7 @@ import numpy as np
 
 from ferrule.ir import Block, DotDims, Op, Tensor, Value, is_plain_reduction, rewrite
 from ferrule.ops import OPS
-from ferrule.passes import conversions, joined_windows, narrow_sums, powers, slices
+from ferrule.passes import conversions, joined_windows, narrow_sums, picked, powers, slices
 
 # Folding evaluates ops with NumPy; larger results are cheaper to compute than to carry as constants.
 FOLD_ELEMENTS = 1024
@@ -25,7 +25,10 @@ _BOUNDARIES = frozenset(
 )
 
 Rule = Callable[[Block, Op, list[Value]], Value | None]
-RULES: dict[str, Rule] = {"scatter": joined_windows.of_scatter}
+RULES: dict[str, Rule] = {
+    "gather": picked.of_gather,
+    "scatter": lambda *scatter: picked.of_scatter(*scatter) or joined_windows.of_scatter(*scatter),
+}
 
 
 def simplify(block: Block, rounds: int = 8, ours: bool = False, settled: Collection[Op] = frozenset()) -> Block:
