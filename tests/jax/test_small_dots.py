@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 import jax
+from ferrule.pipeline import compile_program
+from ferrule.program import Call
 from ferrule.targets.cpu import host
 from jax import lax
 
@@ -38,6 +40,30 @@ def test_einsum(device: jax.Device, spec: str) -> None:
     sizes = dict(i=7, j=19, k=18, a=3, b=4, c=2, d=9)
     left, right = (numbers(*(sizes[d] for d in side), seed=n) for n, side in enumerate(spec.split("->")[0].split(",")))
     agree(lambda x, y: jnp.tanh(0.1 * jnp.einsum(spec, x, y)) + 1, left, right)
+
+
+SCATTERED = [  # the operands' dimensions, those that are summed, and the result's
+    ("abcdefghij", "kbcdefghij", "ak"),
+    ("abcdefghij", "abkdefghij", "ck"),
+    ("abcdefghij", "jihgfedcbk", "ak"),
+    ("abcdef", "ghaidj", "bcefghij"),
+    ("xabcd", "dxeba", "xce"),
+    ("abcde", "ebfa", "cdf"),
+]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "complex64"])
+@pytest.mark.parametrize("dims", SCATTERED)
+def test_sums_over_scattered_dimensions(device: jax.Device, dims: tuple[str, str, str], dtype: str) -> None:
+    """As networks of tensors have them; no library is called for two times two results."""
+    left, right, out = dims
+    x, y = (numbers(*[2] * len(side), seed=n).astype(dtype) for n, side in enumerate(dims[:2]))
+    if dtype == "complex64":
+        x, y = x + 1j * y.ravel()[: x.size].sum(), y - 2j * y
+    f = jax.jit(lambda x, y: jnp.einsum(f"{left},{right}->{out}", x, y))
+    np.testing.assert_allclose(f(x, y), np.einsum(f"{left},{right}->{out}", x, y), rtol=2e-5, atol=2e-4 * abs(x).max())
+    program = compile_program(f.lower(x, y).as_text().encode())
+    assert not [s.target for block in program.blocks for s in block if isinstance(s, Call)]
 
 
 def test_what_follows(device: jax.Device) -> None:

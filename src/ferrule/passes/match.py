@@ -29,9 +29,9 @@ from ferrule.passes.parallel_scan import parallel_running_total, running_in_lane
 from ferrule.passes.pointwise import few_features
 from ferrule.passes.qr import qr
 from ferrule.passes.ragged import ragged_dot
-from ferrule.passes.sides import Side
+from ferrule.passes.sides import sides
 from ferrule.passes.slices import cut
-from ferrule.passes.small_dots import small_dot
+from ferrule.passes.small_dots import small_dot, turned_dot
 from ferrule.passes.svd import svd
 from ferrule.passes.vector_dots import STORED, made_here, vector_dot
 from ferrule.stablehlo.tables import TypedFloat, TypedInt
@@ -83,6 +83,8 @@ def match(block: Block, machine: Machine | None = None) -> Block:
                     dot, order = other
                     (found,) = rule(out, dot, dot.operands) or ()
                     return out.add("transpose", [found], [op.result.type], {"permutation": order}, (), op.loc).results
+            if (product := turned_dot(out, op, operands, machine)) is not None:
+                return [product]
         return MATCHERS[op.name](out, op, operands) if op.name in MATCHERS else None
 
     free = order_is_free(block) if machine is not None and not machine.grouped else set()
@@ -176,11 +178,7 @@ def product_call(
     if lhs.dtype != rhs.dtype:
         lhs, rhs = (_cast(out, v, op.result.dtype, op) for v in (lhs, rhs))
     lhs, rhs = stored or (lhs, rhs)
-    a = Side(lhs, dims.lhs_batching_dimensions, dims.lhs_contracting_dimensions)
-    b = Side(rhs, dims.rhs_batching_dimensions, dims.rhs_contracting_dimensions)
-    # The order of the contracted dimensions is free as long as both sides agree: take the left operand's memory order.
-    order = sorted(range(len(a.contract)), key=lambda i: a.contract[i])
-    a.contract, b.contract = ([side.contract[i] for i in order] for side in (a, b))
+    a, b = sides(lhs, rhs, dims)
     for side in (a, b):
         if side.view() is None:
             side.make_dense(out, op)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ferrule.ir import Block, Op, Tensor, Value
+from ferrule.ir import Block, DotDims, Op, Tensor, Value
 
 
 def strides_of(shape: Sequence[int]) -> tuple[int, ...]:
@@ -59,3 +59,13 @@ class Side:
         b, f = len(self.batch), len(self.free)
         self.batch, self.free = list(range(b)), list(range(b, b + f))
         self.contract = list(range(b + f, len(order)))
+
+
+def sides(lhs: Value, rhs: Value, dims: DotDims) -> tuple[Side, Side]:
+    """Both operands. The order of the contracted dimensions is free as long as both agree: it is the left one's in
+    memory."""
+    a = Side(lhs, dims.lhs_batching_dimensions, dims.lhs_contracting_dimensions)
+    b = Side(rhs, dims.rhs_batching_dimensions, dims.rhs_contracting_dimensions)
+    order = sorted(range(len(a.contract)), key=lambda i: a.contract[i])
+    a.contract, b.contract = ([side.contract[i] for i in order] for side in (a, b))
+    return a, b
