@@ -183,6 +183,39 @@ def vit_arguments(width=384):
     }, normal(1, 224, 224, 3, seed=3)
 
 
+LAYERS, ROWS, TOKENS, NARROW = 4, 4, 64, 256
+
+
+def stacked_arguments():
+    """The weights of all layers in three arrays, as flax.linen.scan keeps them."""
+    sizes = ((NARROW, NARROW), (NARROW, 2 * NARROW), (2 * NARROW, NARROW))
+    return tuple(normal(LAYERS, *s, seed=i, scale=0.02) for i, s in enumerate(sizes)), normal(ROWS, NARROW)
+
+
+def stacked_layers(weights, x):
+    def layer(x, w):
+        x = x + jnp.tanh(x @ w[0])
+        return x + jax.nn.silu(x @ w[1]) @ w[2], None
+
+    def token(x, _):
+        x = jax.lax.scan(layer, x, weights)[0]
+        x = x / (1 + jnp.abs(x))
+        return x, x.sum(-1)
+
+    return jax.lax.scan(token, x, None, TOKENS)[1]
+
+
+def stacked_layers_torch(weights, x):
+    found = []
+    for _ in range(TOKENS):
+        for a, b, c in zip(*weights, strict=True):
+            x = x + torch.tanh(x @ a)
+            x = x + torch.nn.functional.silu(x @ b) @ c
+        x = x / (1 + x.abs())
+        found.append(x.sum(-1))
+    return torch.stack(found)
+
+
 def cases() -> list[Case]:
     width, sequence = 768, 512
     weights = 12 * width * width
@@ -289,6 +322,14 @@ def cases() -> list[Case]:
             flops=3 * 2.0 * 512 * model,
             bytes=4.0 * 3 * model,
             **common,
+        ),
+        Case(
+            "4 scanned layers of 256, 4 rows, 64 tokens",
+            stacked_layers,
+            stacked_arguments,
+            torch=stacked_layers_torch,
+            flops=2.0 * TOKENS * LAYERS * ROWS * 5 * NARROW**2,
+            tolerance=1e-3,
         ),
         Case("ViT-S/16 inference, batch 1", vit, vit_arguments, torch=vit_torch, flops=9.2e9, bytes=4.0 * 22e6),
     ]
