@@ -196,23 +196,29 @@ constexpr double kLong = 8192 * kSmall;
 
 double WorkOf(const GemmShape& s) { return static_cast<double>(s.m) * s.n * std::max<int64_t>(s.k, 1); }
 
+// A right side that each thread may as well have in its own cache. Then rows are cut: what comes before and after a
+// product goes by rows, too, and what a thread has written it need not fetch from another's cache.
+constexpr int64_t kNear = 1 << 18;
+
 // Into how many pieces each matrix is cut, of whole units of rows and columns.
 struct Grid {
   int64_t down = 1, across = 1;
 };
 
-Grid GridOf(const GemmShape& s, int64_t threads, int64_t rows, int64_t columns, bool packed, bool a_in_place) {
+Grid GridOf(const GemmShape& s, int64_t threads, int64_t rows, int64_t columns, bool packed, bool kept,
+            bool a_in_place) {
   const double work = WorkOf(s), all = work * s.batch;
   if (threads == 1 || all < 2 * kSmall) return {};
   // Cut until there is enough for every thread, along the longer side first; of two equal ones along the columns where
   // only these are packed.
   const int64_t wanted = threads * (all > kLong ? 2 : 1);
+  const bool near = kept && s.k * s.n * SizeOf(s.b_type) <= kNear && s.m >= threads * rows;
   int64_t down = 1, across = 1;
   auto worth = [&](int64_t pieces) { return work / static_cast<double>(pieces) > 2 * kSmall; };
   while (s.batch * down * across < wanted && worth(down * across)) {
     const int64_t high = s.m / down, wide = s.n / across;
     bool cut_rows = high > wide || (high == wide && !a_in_place) ? high >= 2 * rows : wide < 2 * columns;
-    cut_rows &= !packed;  // else each thread would read all of B
+    cut_rows = near || (cut_rows && !packed);  // else each thread would read all of B
     if (cut_rows && high < 2 * rows) break;
     ++(cut_rows ? down : across);
   }
@@ -264,7 +270,7 @@ void Multiply(const GemmShape& s, const void* a, const void* b, void* d, ThreadP
   const GroupKernels* groups = GroupsOf<T>(s);
   const bool shared = extras.packed && !(groups && s.k * s.n * SizeOf(s.b_type) <= Blocked<T>::kLargeBytes);
   const bool a_in_place = !Traits<T>::kComplex && !groups && s.a_col == 1;
-  const auto [down, across] = GridOf(s, threads, kernels.rows, unit, shared, a_in_place);
+  const auto [down, across] = GridOf(s, threads, kernels.rows, unit, shared, extras.packed, a_in_place);
   int64_t tiles = down * across;
   int64_t grain = std::max<int64_t>(1, static_cast<int64_t>(kSmall / (WorkOf(s) / static_cast<double>(tiles) + 1)));
   Spread(pool, s.batch * tiles, grain, [&](int64_t begin, int64_t end) {
