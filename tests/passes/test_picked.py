@@ -33,11 +33,10 @@ KNOWN: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "gradient of elements": (jax.grad(lambda m: (m[:, ROWS, COLUMNS] ** 3).sum()), (M,)),
     "set": (lambda x, v: x.at[:, np.array([5, 1, 1, 0, 3])].set(v), (X, V)),
     "added": (lambda x, v: x.at[:, np.array([5, 1, 1, 0, 3])].add(v), (X, V)),
-    "added at elements": (lambda m, v: m.at[:, np.array([0, 3, 3, 0, 2]), np.array([1, 2, 2, 1, 0])].add(v), (M, V)),
     "dropped": (lambda x, v: x.at[:, np.array([6, 1, 17, 0, -8])].add(v, mode="drop"), (X, V)),
     "dropped, set": (lambda x, v: x.at[:, np.array([6, 1, 17, 0, -8])].set(v, mode="drop"), (X, V)),
     "clipped": (lambda x, v: x.at[:, np.array([6, 1, 17, 0, -8])].set(v, mode="clip"), (X, V)),
-    "set in two dimensions": (lambda m, v: m.at[:, ROWS, COLUMNS].set(v[:, None, :3] + ROWS), (M, V)),
+    "set in two dimensions": (lambda v: jnp.zeros((N, 4, 4)).at[:, ROWS, COLUMNS].set(v[:, None, :3] + ROWS), (V,)),
     "integers": (lambda x, v: x.at[:, np.array([5, 1, 1, 0, 3])].add(v), (X.astype("i2"), V.astype("i2"))),
     "flags": (lambda x, v: x.at[:, np.array([5, 1, 1, 0, 3])].set(v), (X > 0, V > 0)),
 }
@@ -47,6 +46,8 @@ OTHERS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "few elements": (lambda x: x[:60, np.array([4, 0, 2])], (X,)),
     "places that are given": (lambda x, at: x[:, at], (X, np.array([4, 0, 2]))),
     "many columns": (lambda x, v: x.at[:, np.array([0, 900])].add(v), (normal(9, 1000), normal(9, 2))),
+    "a few of many": (lambda m, v: m.at[:, np.array([0, 3, 3, 0, 2]), np.array([1, 2, 2, 1, 0])].add(v), (M, V)),
+    "one column": (lambda x, v: x.at[:, np.array([3])].set(v[:, :1]), (X, V)),
     "multiplied": (lambda x, v: x.at[:, np.array([5, 1, 1, 0, 3])].multiply(v), (X, V)),
 }
 

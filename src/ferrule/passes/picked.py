@@ -58,7 +58,10 @@ def of_scatter(out: Block, op: Op, operands: Sequence[Value]) -> Value | None:
         return None
     ones = tuple(1 if d in scattered else size for d, size in enumerate(shape))
     places = _known(indices, dims.index_vector_dim, dims.scatter_dims_to_operand_dims, shape, ones, clamped=False)
-    if places is None or len(places) > MOST:
+    if places is None or not 1 < len(places) <= MOST:
+        return None
+    # Of an array that is there already a few columns are written in place.
+    if not _is_filled(target) and 2 * len(set(places)) < prod(shape[d] for d in scattered):
         return None
     row = Tensor((1, *kept), target.dtype)
     written = {at[len(kept) :] for at in places}
@@ -95,6 +98,11 @@ def _known(
             place[d] = min(max(int(number), 0), shape[d] - sizes[d]) if clamped else int(number)
         found.append(tuple(place))
     return found
+
+
+def _is_filled(value: Value) -> bool:
+    """Is it a constant of equal elements?"""
+    return value.op is not None and value.op.name == "constant" and not any(value.op.attrs["value"].strides)
 
 
 def _slice(out: Block, op: Op, source: Value, low: Sequence[int], sizes: Sequence[int], kept: Sequence[int]) -> Value:

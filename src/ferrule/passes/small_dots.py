@@ -36,7 +36,9 @@ def turned_dot(out: Block, op: Op, operands: list[Value], machine: Machine) -> V
     """The same of operands whose dimensions change places first, as they would before a library's call."""
     dims = _dims(op, operands[0])
     depth = prod(operands[0].shape[d] for d in dims.lhs_contracting_dimensions)
-    if machine.grouped or not 0 < tensor(op.result).size * depth <= ACROSS:
+    if machine.grouped or depth > LONGEST or not 0 < tensor(op.result).size * depth <= ACROSS:
+        return None
+    if not _summable(op.result.dtype, [v.dtype for v in operands]):
         return None
     a, b = sides(operands[0], operands[1], dims)
     if any(side.free != sorted(side.free) for side in (a, b)):
