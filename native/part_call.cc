@@ -50,15 +50,11 @@ class PartCall final : public Prepared {
   size_t operands_;
 };
 
-}  // namespace
-
-Result<std::unique_ptr<Prepared>> PrepareParts(const CallDesc& call, Factory factory) {
+// Takes the parts out of the call.
+Status Read(CallDesc& call, std::vector<Part>* parts) {
   Attributes attributes(call);
   const std::vector<int64_t> numbers = attributes.Ints("parts");
   FERRULE_RETURN_IF_ERROR(attributes.status());
-  CallDesc inner = call;
-  inner.attrs.erase("parts");
-  std::vector<Part> parts;
   const auto count = static_cast<int64_t>(call.operands.size());
   int64_t seen = count;  // by the call
   auto damaged = [&] {
@@ -72,7 +68,7 @@ Result<std::unique_ptr<Prepared>> PrepareParts(const CallDesc& call, Factory fac
     i += 6;
     if (rank < 0 || static_cast<uint64_t>(rank) > numbers.size() - i) return damaged();
     if (part.operand < 0 || part.operand >= count || part.index < -1 || part.index >= count) return damaged();
-    Shape& shape = inner.operands[static_cast<size_t>(part.operand)];
+    Shape& shape = call.operands[static_cast<size_t>(part.operand)];
     const int64_t whole = shape.elements() * SizeOf(ElementOf(shape));
     shape.dims.assign(numbers.begin() + static_cast<int64_t>(i), numbers.begin() + static_cast<int64_t>(i) + rank);
     i += static_cast<size_t>(rank);
@@ -86,15 +82,33 @@ Result<std::unique_ptr<Prepared>> PrepareParts(const CallDesc& call, Factory fac
       if (!index.dims.empty() || (!part.wide && ElementOf(index) != Element::kS32)) return damaged();
       seen = std::min(seen, part.index);
     }
-    if (!inner.sources.empty()) inner.sources[static_cast<size_t>(part.operand)] = {};
-    parts.push_back(part);
+    if (!call.sources.empty()) call.sources[static_cast<size_t>(part.operand)] = {};
+    parts->push_back(part);
   }
-  if (std::any_of(parts.begin(), parts.end(), [&](const Part& part) { return part.operand >= seen; })) return damaged();
-  inner.operands.resize(static_cast<size_t>(seen));
-  if (!inner.sources.empty()) inner.sources.resize(static_cast<size_t>(seen));
+  if (std::any_of(parts->begin(), parts->end(), [&](const Part& part) { return part.operand >= seen; }))
+    return damaged();
+  call.operands.resize(static_cast<size_t>(seen));
+  if (!call.sources.empty()) call.sources.resize(static_cast<size_t>(seen));
+  call.attrs.erase("parts");
+  return {};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Prepared>> PrepareParts(const CallDesc& call, Factory factory) {
+  CallDesc inner = call;
+  std::vector<Part> parts;
+  FERRULE_RETURN_IF_ERROR(Read(inner, &parts));
   auto prepared = factory(inner);
   FERRULE_RETURN_IF_ERROR(prepared.status());
-  return std::unique_ptr<Prepared>(new PartCall(std::move(*prepared), std::move(parts), static_cast<size_t>(seen)));
+  const size_t seen = inner.operands.size();
+  return std::unique_ptr<Prepared>(new PartCall(std::move(*prepared), std::move(parts), seen));
+}
+
+CallDesc AsSeen(const CallDesc& call) {
+  CallDesc inner = call;
+  std::vector<Part> parts;
+  return inner.attrs.count("parts") && Read(inner, &parts).ok() ? inner : call;
 }
 
 }  // namespace ferrule

@@ -15,4 +15,7 @@ namespace ferrule {
 // operands.
 Result<std::unique_ptr<Prepared>> PrepareParts(const CallDesc& call, Factory factory);
 
+// The call as it sees itself: with parts in the place of whole arrays, and without indices.
+CallDesc AsSeen(const CallDesc& call);
+
 }  // namespace ferrule

@@ -14,6 +14,7 @@
 #include "host_call.h"
 #include "large_copy.h"
 #include "linker.h"
+#include "part_call.h"
 #include "profile.h"
 #include "program_reader.h"
 #include "thread_pool.h"
@@ -139,7 +140,8 @@ void LoadedProgram::DescribeWork(const ProgramData& data) {
         work = {"copy", 0, 2.0 * static_cast<double>(copy->bytes)};
       } else if (auto* call = std::get_if<CallData>(&item)) {
         work = {call->desc.target, call->flops, 0};
-        for (const auto* side : {&call->desc.operands, &call->desc.results})
+        const CallDesc seen = AsSeen(call->desc);
+        for (const auto* side : {&seen.operands, &seen.results})
           for (const Shape& shape : *side) work.bytes += static_cast<double>(ByteSize(shape));
       }
     }
