@@ -140,7 +140,7 @@ void LoadedProgram::DescribeWork(const ProgramData& data) {
         work = {"copy", 0, 2.0 * static_cast<double>(copy->bytes)};
       } else if (auto* call = std::get_if<CallData>(&item)) {
         work = {call->desc.target, call->flops, 0};
-        const CallDesc seen = AsSeen(call->desc);
+        const CallDesc seen = call->ffi ? call->desc : AsSeen(call->desc);
         for (const auto* side : {&seen.operands, &seen.results})
           for (const Shape& shape : *side) work.bytes += static_cast<double>(ByteSize(shape));
       }

@@ -161,3 +161,11 @@ def test_parts(device, name: str) -> None:
         copies = [k for k in kernels if "slice" in k and "update" not in k]
         assert (found > 0) == wanted and (name == "gradient" or not wanted or not copies), kernels
         check(f, args, device)
+
+
+def test_attributes_of_others_may_be_called_parts() -> None:
+    """A handler's own attribute is its own affair."""
+    f = jax.ffi.ffi_call("nobody_knows", jax.ShapeDtypeStruct((4,), np.float32))
+    program = compile_program(jax.jit(lambda x: f(x, parts=np.int64(3))).lower(np.ones(4, "f")).as_text().encode())
+    (call,) = [s for steps in program.blocks for s in steps if isinstance(s, Call)]
+    assert call.ffi and int(call.attrs["parts"]) == 3

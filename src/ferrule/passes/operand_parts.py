@@ -65,7 +65,7 @@ def operand_parts(block: Block) -> Block:
 def seen(call: Op) -> list[Type]:
     """The types of a library call's operands as it sees them: of parts, and of no indices."""
     operands = [value.type for value in call.operands]
-    numbers = list(call.attrs["attrs"].get("parts", ()))
+    numbers = [] if call.attrs["ffi"] else list(call.attrs["attrs"].get("parts", ()))
     last = len(operands)
     while numbers:
         i, index, _, _, _, rank, *numbers = numbers
