@@ -219,7 +219,7 @@ Grid GridOf(const GemmShape& s, int64_t threads, int64_t rows, int64_t columns, 
     const int64_t high = s.m / down, wide = s.n / across;
     bool cut_rows = high > wide || (high == wide && !a_in_place) ? high >= 2 * rows : wide < 2 * columns;
     cut_rows = near || (cut_rows && !packed);  // else each thread would read all of B
-    if (cut_rows && high < 2 * rows) break;
+    if (cut_rows && !near && high < 2 * rows) break;
     ++(cut_rows ? down : across);
   }
   if (threads <= 2 || packed) return {down, across};

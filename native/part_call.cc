@@ -72,9 +72,13 @@ Status Read(CallDesc& call, std::vector<Part>* parts) {
     const int64_t whole = shape.elements() * SizeOf(ElementOf(shape));
     shape.dims.assign(numbers.begin() + static_cast<int64_t>(i), numbers.begin() + static_cast<int64_t>(i) + rank);
     i += static_cast<size_t>(rank);
-    const int64_t each = shape.elements() * SizeOf(ElementOf(shape));
-    if (part.offset < 0 || part.limit < 0 || part.stride < 0 || each < 0 || each > whole ||
-        part.offset > whole - each || (part.stride > 0 && part.limit > (whole - each - part.offset) / part.stride))
+    int64_t each = SizeOf(ElementOf(shape));
+    for (int64_t size : shape.dims) {
+      if (size < 0 || (size > 0 && each > whole / size)) return damaged();
+      each *= size;
+    }
+    if (part.offset < 0 || part.limit < 0 || part.stride < 0 || each > whole || part.offset > whole - each ||
+        (part.stride > 0 && part.limit > (whole - each - part.offset) / part.stride))
       return damaged();
     if (part.index >= 0) {
       const Shape& index = call.operands[static_cast<size_t>(part.index)];

@@ -39,8 +39,8 @@ Binary form (little endian; `native/program.cc` reads it; bump FORMAT with any c
 
     step = u8 opcode, then
     1 LAUNCH   function u32, grid i64, grain i64, slots list<u32>, writes u32
-               cpu: calls fn(void** pointers, i64 begin, i64 end) on disjoint ranges that cover [0, grid); ranges have
-               at least `grain` iterations, and a grid <= grain runs on the calling thread
+               cpu: calls fn(void** pointers, i64 begin, i64 end) on disjoint ranges that cover [0, grid); a thread is
+               woken for `grain` iterations, one that is awake may have fewer, and a small grid is the caller's alone
                device: starts the kernel on `grid` work-groups of `grain` work-items; its arguments are the pointers
                the last `writes` slots are written, the others only read (an update in place has its slot on both sides)
     2 COPY     dst slot u32, src slot u32, bytes i64         (nothing happens when both are the same address)

@@ -33,6 +33,8 @@ def test_both_sides_and_an_offset() -> None:
         (1,),
         (1, 2, 0, 4, BYTES, 2, 30),  # a dimension is missing
         (1, 2, 0, 4, BYTES, -1),
+        (1, 2, 0, 4, BYTES, 2, 2**62, 2**62),  # no bytes, in 64 bits
+        (1, 2, 0, 4, BYTES, 2, -30, -40),
         (1, 2, 0, 5, BYTES, 2, 30, 40),  # the last lies behind the array
         (1, 2, 4, 4, BYTES, 2, 30, 40),
         (1, -1, 4 * BYTES + 4, 0, 0, 2, 30, 40),

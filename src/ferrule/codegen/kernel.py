@@ -45,8 +45,8 @@ UNKNOWN_TRIPS = 100
 class Kernel:
     """A function `void symbol(ptr pointers, i64 begin, i64 end)`, on a device one of pointers, and how to launch it.
 
-    `grid` is the number of iterations, `grain` the fewest that are worth a thread of their own (on a device: groups,
-    and work-items per group); `flops` and `bytes` are estimates for the cost analysis. `declares` and `globals` belong
+    `grid` is the number of iterations, `grain` the fewest that a thread is woken for (on a device: groups, and
+    work-items per group); `flops` and `bytes` are estimates for the cost analysis. `declares` and `globals` belong
     into the function's module. `local_bytes`: of the memory that a group shares. `key` is a hash of what it computes,
     `code` the object that it was compiled into; a kernel that comes from codegen/kernel_cache.py has no text.
     """

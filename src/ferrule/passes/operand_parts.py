@@ -83,10 +83,10 @@ def _part(copy: Op, users: dict[Value, list[Op]], kept: set[Value]) -> Part | No
     """What a kernel copies, if that lies in one piece, only calls read the copy, and nobody writes over the source."""
     if len(copy.results) != 1 or copy.attrs.get("update") or tensor(copy.result).dtype.bits < 8:
         return None
-    inner, region = _behind_reshapes(copy.regions[0].results[0]).op, copy.regions[0]
+    inner, region = viewed(copy.regions[0].results[0]).op, copy.regions[0]
     if inner is None or inner.name not in ("slice", "dynamic_slice"):
         return None
-    whole = _behind_reshapes(inner.operands[0])
+    whole = viewed(inner.operands[0])
     if whole not in region.args:
         return None
     shape, sizes = inner.operands[0].shape, inner.result.shape
@@ -118,12 +118,6 @@ def _part(copy: Op, users: dict[Value, list[Op]], kept: set[Value]) -> Part | No
     if not _stays(source, users, kept):
         return None
     return part if all(_takes_parts(reader) for reader in _readers(copy.result, users, kept)) else None
-
-
-def _behind_reshapes(value: Value) -> Value:
-    while value.op is not None and value.op.name == "reshape":
-        value = value.op.operands[0]
-    return value
 
 
 def _readers(value: Value, users: dict[Value, list[Op]], kept: set[Value]) -> list[Op | None]:

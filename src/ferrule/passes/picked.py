@@ -22,27 +22,26 @@ MOST = 16
 LEAST = 4096
 
 
-def of_gather(out: Block, op: Op, operands: Sequence[Value]) -> Value | None:
-    """The gather as a concatenation; None where places are many, not known, or those of whole rows in memory."""
-    source, indices = operands
+def of_gather(out: Block, op: Op, source: Value, indices: np.ndarray) -> Value | None:
+    """The gather as a concatenation; None where places are many, or those of whole rows in memory."""
     dims: GatherDims = op.attrs["dimension_numbers"]
     shape, sizes = op.result.shape, tuple(op.attrs["slice_sizes"])
     rank = len(shape) - len(dims.offset_dims)
     kept = shape[: len(shape) - rank]
     if dims.operand_batching_dims or dims.offset_dims != tuple(range(len(kept))) or prod(shape) < LEAST:
         return None
-    places = _known(indices, dims.index_vector_dim, dims.start_index_map, source.shape, sizes, clamped=True)
-    if places is None or not rank or not 1 < len(places) <= MOST:
+    if not rank or not 1 < prod(shape[len(kept) :]) <= MOST:
         return None
+    places = _places(indices, dims.index_vector_dim, dims.start_index_map, source.shape, sizes, clamped=True)
     parts = [_slice(out, op, source, place, sizes, kept) for place in places]
     return _columns(out, op, parts, kept, shape[len(kept) :])
 
 
-def of_scatter(out: Block, op: Op, operands: Sequence[Value]) -> Value | None:
-    """The scatter as a concatenation of all places, if these are few; it sets or adds up one element at each."""
-    if len(operands) != 3:
-        return None
-    target, indices, update = operands
+def of_scatter(out: Block, op: Op, target: Value, filled: bool, indices: np.ndarray, update: Value) -> Value | None:
+    """The scatter as a concatenation of all places, if these are few; it sets or adds up one element at each.
+
+    `filled`: is the target a constant of equal elements?
+    """
     dims: ScatterDims = op.attrs["scatter_dimension_numbers"]
     rank, shape = len(update.shape) - len(dims.update_window_dims), target.shape
     kept = update.shape[: len(update.shape) - rank]
@@ -57,11 +56,11 @@ def of_scatter(out: Block, op: Op, operands: Sequence[Value]) -> Value | None:
     if not adds and (body.ops or body.results != body.args[1:]) or prod(shape[d] for d in scattered) > MOST:
         return None
     ones = tuple(1 if d in scattered else size for d, size in enumerate(shape))
-    places = _known(indices, dims.index_vector_dim, dims.scatter_dims_to_operand_dims, shape, ones, clamped=False)
-    if places is None or not 1 < len(places) <= MOST:
+    if not 1 < prod(update.shape[len(kept) :]) <= MOST:
         return None
+    places = _places(indices, dims.index_vector_dim, dims.scatter_dims_to_operand_dims, shape, ones, clamped=False)
     # Of an array that is there already a few columns are written in place.
-    if not _is_filled(target) and 2 * len(set(places)) < prod(shape[d] for d in scattered):
+    if not filled and 2 * len(set(places)) < prod(shape[d] for d in scattered):
         return None
     row = Tensor((1, *kept), target.dtype)
     written = {at[len(kept) :] for at in places}
@@ -82,13 +81,15 @@ def of_scatter(out: Block, op: Op, operands: Sequence[Value]) -> Value | None:
     return _columns(out, op, parts, kept, tuple(shape[d] for d in scattered))
 
 
-def _known(
-    indices: Value, vector_dim: int, mapped: Sequence[int], shape: Sequence[int], sizes: Sequence[int], clamped: bool
-) -> list[tuple[int, ...]] | None:
-    """Where each slice of these sizes begins, if the indices are a constant."""
-    if indices.op is None or indices.op.name != "constant" or 0 in indices.shape:
-        return None
-    table = indices.op.attrs["value"]
+def _places(
+    table: np.ndarray,
+    vector_dim: int,
+    mapped: Sequence[int],
+    shape: Sequence[int],
+    sizes: Sequence[int],
+    clamped: bool,
+) -> list[tuple[int, ...]]:
+    """Where each slice of these sizes begins."""
     if vector_dim == table.ndim:
         table = table[..., None]
     found = []
@@ -98,11 +99,6 @@ def _known(
             place[d] = min(max(int(number), 0), shape[d] - sizes[d]) if clamped else int(number)
         found.append(tuple(place))
     return found
-
-
-def _is_filled(value: Value) -> bool:
-    """Is it a constant of equal elements?"""
-    return value.op is not None and value.op.name == "constant" and not any(value.op.attrs["value"].strides)
 
 
 def _slice(out: Block, op: Op, source: Value, low: Sequence[int], sizes: Sequence[int], kept: Sequence[int]) -> Value:

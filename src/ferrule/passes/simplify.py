@@ -25,10 +25,7 @@ _BOUNDARIES = frozenset(
 )
 
 Rule = Callable[[Block, Op, list[Value]], Value | None]
-RULES: dict[str, Rule] = {
-    "gather": picked.of_gather,
-    "scatter": lambda *scatter: picked.of_scatter(*scatter) or joined_windows.of_scatter(*scatter),
-}
+RULES: dict[str, Rule] = {}
 
 
 def simplify(block: Block, rounds: int = 8, ours: bool = False, settled: Collection[Op] = frozenset()) -> Block:
@@ -391,6 +388,23 @@ def _transpose(out: Block, op: Op, operands: list[Value]) -> Value | None:
     if [d for d in order if source.shape[d] != 1] == [d for d in range(len(order)) if source.shape[d] != 1]:
         return out.add("reshape", [source], [op.result.type], {}, (), op.loc).result
     return None
+
+
+@rule("gather")
+def _pick(out: Block, op: Op, operands: list[Value]) -> Value | None:
+    source, indices = operands
+    places = constant(indices)
+    return None if places is None else picked.of_gather(out, op, source, places)
+
+
+@rule("scatter")
+def _scatter(out: Block, op: Op, operands: list[Value]) -> Value | None:
+    if len(operands) == 3 and (places := constant(operands[1])) is not None:
+        target, _, update = operands
+        found = picked.of_scatter(out, op, target, splat(target) is not None, places, update)
+        if found is not None:
+            return found
+    return joined_windows.of_scatter(out, op, operands)
 
 
 @rule("reverse")
