@@ -7,6 +7,7 @@
 #include "gemm_blocked.h"
 #include "gemm_call.h"
 #include "gemm_library.h"
+#include "gemm_made.h"
 #include "gemm_pieces.h"
 #include "gemm_sparse.h"
 #include "gemm_tiles.h"
@@ -40,8 +41,9 @@ namespace {
 
 class Gemm : public Prepared {
  public:
-  Gemm(const GemmShape& shape, Accumulator accumulator, const EpilogueCall& epilogue, const CallDesc& call, bool packed)
-      : shape_(shape), accumulator_(accumulator), epilogue_(epilogue), packed_(packed) {
+  Gemm(const GemmShape& shape, Accumulator accumulator, const EpilogueCall& epilogue, const CallDesc& call, bool packed,
+       const MadeRightCall& made)
+      : shape_(shape), accumulator_(accumulator), epilogue_(epilogue), packed_(packed), made_(made) {
     if (packed || call.sources.empty() || call.sources[1].kind == OperandSource::kComputed) return;
     if (!TakesPacked(shape)) return;
     source_ = call.sources[1];
@@ -59,6 +61,8 @@ class Gemm : public Prepared {
     Ref<Storage> packed = key_.empty() ? nullptr : Packed(operands[1], context);
     if (packed) extras.packed = packed->data();
     if (packed_) extras.packed = operands[1];
+    const MadeRight made = made_.In(operands);
+    if (made_) extras.made = &made;
     BlockedGemm(shape_, accumulator_, operands[0], operands[1], results[epilogue_.home()], context.pool, extras);
     return Status();
   }
@@ -77,9 +81,17 @@ class Gemm : public Prepared {
   Accumulator accumulator_;
   EpilogueCall epilogue_;
   bool packed_;  // the right side comes from gemm.pack
+  MadeRightCall made_;
 };
 
-Result<std::unique_ptr<Prepared>> PrepareGemm(const CallDesc& call) {
+// Whether B lies row by row, or its transpose does.
+bool RightInRows(const GemmShape& s) { return s.b_col == 1 && s.b_row == s.n; }
+bool RightInColumns(const GemmShape& s) { return s.b_row == 1 && s.b_col == s.k; }
+
+Result<std::unique_ptr<Prepared>> PrepareGemm(const CallDesc& whole) {
+  CallDesc call = whole;
+  Result<MadeRightCall> made = MadeRightCall::Of(&call);
+  FERRULE_RETURN_IF_ERROR(made.status());
   Attributes attributes(call);
   EpilogueCall epilogue(call, &attributes);
   FERRULE_RETURN_IF_ERROR(attributes.status());
@@ -93,9 +105,13 @@ Result<std::unique_ptr<Prepared>> PrepareGemm(const CallDesc& call) {
     attributes.Fail("a right side in panels does not fit");
     return attributes.status();
   }
+  if (*made && (packed || shape.batch != 1 || *accumulator != Accumulator::kF32 || !(RightInRows(shape) || RightInColumns(shape)))) {
+    attributes.Fail("a right side that is computed does not fit");
+    return attributes.status();
+  }
   const OperandSource right = call.sources.empty() ? OperandSource{} : call.sources[1];
-  auto own = [&] { return std::unique_ptr<Prepared>(new Gemm(shape, *accumulator, epilogue, call, packed)); };
-  if (packed) return own();
+  auto own = [&] { return std::unique_ptr<Prepared>(new Gemm(shape, *accumulator, epilogue, call, packed, *made)); };
+  if (packed || *made) return own();
   std::unique_ptr<Prepared> dense = TileGemm(shape, right, epilogue, own);
   if (!dense && (dense = LibraryGemm(shape, bool{epilogue}, right))) {
     if (epilogue) dense = ThenEpilogue(std::move(dense), shape.batch * shape.m, shape.n, epilogue);

@@ -9,6 +9,7 @@
 #include "divide.h"
 #include "epilogue.h"
 #include "gemm_blocked.h"
+#include "gemm_made.h"
 
 namespace ferrule {
 namespace gemm {
@@ -101,7 +102,7 @@ class Blocked {
   static constexpr int64_t kHugeBytes = 16 << 20;
   // Sums of so many are written to where they have to be waited for.
   static constexpr int64_t kFarBytes = 6 << 20;
-  static constexpr int64_t kColumns = 4096 / sizeof(T);
+  static constexpr int64_t kColumns = 4096 / sizeof(T), kMadeColumns = 128;
   // Sums of so many terms take less time than writing them.
   static constexpr int64_t kShortSums = 16;
   // Rows so many bytes apart have the same places in the first-level cache.
@@ -119,6 +120,7 @@ class Blocked {
       : s_(shape),
         epilogue_(extras.epilogue),
         packed_(static_cast<const R*>(extras.packed)),
+        made_(extras.made),
         kernels_(TilesOf<T>(shape)),
         depth_(DepthOf(kernels_.columns)),
         rows_(IsNarrow(kernels_.columns) ? 96 : 192),
@@ -186,21 +188,22 @@ class Blocked {
   bool Sums(const void* a, const void* b, void* d, int64_t batch, int64_t m0, int64_t m1, int64_t n0,
             int64_t n1) const {
     a = At(a, s_.a_type, m0 * s_.a_row);
-    b = At(b, s_.b_type, n0 * s_.b_col);
+    if (!made_) b = At(b, s_.b_type, n0 * s_.b_col);
     char* to = const_cast<char*>(At(d, s_.d_type, m0 * s_.d_row + n0));
     int64_t m = m1 - m0, n = n1 - n0;
     if (s_.k == 0) {
       if (!s_.add) Zero(to, m, n);
       return false;
     }
-    if (d_direct_) return Sum(a, b, reinterpret_cast<T*>(to), s_.d_row, m, n, batch * s_.m + m0, n0);
+    if (d_direct_) return Sum(a, b, reinterpret_cast<T*>(to), s_.d_row, m, n, batch * s_.m + m0, n0, n0);
     // Sums are kept in the accumulator's type; results are rounded once, at the end.
     for (int64_t i = 0; i < m; i += kSumRows) {
       int64_t rows = std::min(kSumRows, m - i);
       for (int64_t j = 0; j < n; j += kColumns) {
         int64_t columns = std::min(kColumns, n - j);
         T* sums = ThreadScratch().d.template Get<T>(rows * columns);
-        Sum(At(a, s_.a_type, i * s_.a_row), At(b, s_.b_type, j * s_.b_col), sums, columns, rows, columns, -1, -1);
+        const void* right = made_ ? b : At(b, s_.b_type, j * s_.b_col);
+        Sum(At(a, s_.a_type, i * s_.a_row), right, sums, columns, rows, columns, -1, -1, n0 + j);
         for (int64_t r = 0; r < rows; ++r) {
           StoreElements(s_.d_type, to + ((i + r) * s_.d_row + j) * SizeOf(s_.d_type), 1, columns, sums + r * columns);
         }
@@ -217,11 +220,13 @@ class Blocked {
     }
   }
 
-  // `row` and `column`: where in the product this block is; negative when D is somewhere else.
-  bool Sum(const void* a, const void* b, T* d, int64_t d_row, int64_t m, int64_t n, int64_t row, int64_t column) const {
+  // `row` and `column`: where in the product this block is; negative when D is somewhere else. `right_column`: where
+  // in B it is.
+  bool Sum(const void* a, const void* b, T* d, int64_t d_row, int64_t m, int64_t n, int64_t row, int64_t column,
+           int64_t right_column) const {
     const int mr = kernels_.rows, nr = kernels_.columns;
     if constexpr (!kComplex) {
-      if (!packed_ && IsThin(s_, m, n)) {
+      if (!packed_ && !made_ && IsThin(s_, m, n)) {
         ThinSum(a, static_cast<const T*>(b), d, d_row, m, n);
         return false;
       }
@@ -236,7 +241,7 @@ class Blocked {
     // Few rows wait for kept panels from memory; for panels that the last cache has, fetching them is only more work.
     bool fetch = packed_ && !groups_ && (m >= 32 || s_.k * s_.n * static_cast<int64_t>(sizeof(T)) >= kHugeBytes);
     bool in_cache = s_.k * n * static_cast<int64_t>(sizeof(T)) <= kSmallBytes && s_.b_row <= 2 * n;
-    bool b_in_place = !kComplex && !packed_ && b_direct_ && s_.b_col == 1 && (m <= 2 * mr || in_cache);
+    bool b_in_place = !kComplex && !packed_ && !made_ && b_direct_ && s_.b_col == 1 && (m <= 2 * mr || in_cache);
     // A tile reads its rows of A side by side, which no hardware looks ahead for: short ones are fetched a tile before.
     bool fetch_rows = a_in_place && s_.a_col == 1 && s_.a_row == s_.k && m > 4 * mr &&
                       s_.k * static_cast<int64_t>(sizeof(T)) * kParts <= kFetchedRow;
@@ -246,16 +251,24 @@ class Blocked {
     const bool by_rows = !fetch && s_.k <= (far ? 3 : 1) * kShortSums;
     // Along k a panel has `depth` elements, each of which may be a group of the operand's.
     const int64_t step = groups_ ? groups_->elements : 1;
-    for (int64_t jc = 0; jc < n; jc += kColumns) {
-      int64_t columns = std::min(kColumns, n - jc);
+    // What is computed for few rows stays in the nearest caches until they have met it.
+    const int64_t most = made_ && m <= 2 * mr ? kMadeColumns : kColumns;
+    // A computed side lies in groups of columns, with their rows one after the other; a transposed one in panels.
+    const bool in_groups = made_ && s_.b_col == 1;
+    for (int64_t jc = 0; jc < n; jc += most) {
+      int64_t columns = std::min(most, n - jc);
       for (int64_t pc = 0; pc < s_.k; pc += depth_ * step) {
         int64_t elements = std::min(depth_ * step, s_.k - pc), depth = DepthOf(groups_, elements);
         bool finish = epilogue_ && row >= 0 && pc + elements == s_.k;
-        const void* right_from = At(b, s_.b_type, jc * s_.b_col + pc * s_.b_row);
+        const void* right_from = made_ ? b : At(b, s_.b_type, jc * s_.b_col + pc * s_.b_row);
         const R* right = packed_ ? packed_ + KeptAt(s_, groups_, pc, depth_) + (column + jc) * depth : nullptr;
         // Columns that are read where they are: whole panels, and half of one at the end.
         int64_t whole_columns = !b_in_place ? 0 : columns % (nr / 2) == 0 ? columns : columns / nr * nr;
-        if (!packed_ && whole_columns < columns) {
+        if (made_) {
+          R* computed = scratch.b.Get<R>((columns + MadeRight::kUnit) * depth);
+          if constexpr (std::is_same_v<T, float>) Make(right_column + jc, columns, pc, depth, computed);
+          right = computed;
+        } else if (!packed_ && whole_columns < columns) {
           R* panels = scratch.b.Get<R>((columns + nr) * depth * kParts);
           Pack<false>(At(right_from, s_.b_type, whole_columns * s_.b_col), s_.b_type, b_direct_, s_.b_col, s_.b_row,
                       columns - whole_columns, elements, panels);
@@ -273,6 +286,10 @@ class Blocked {
                        elements, left);
           }
           auto panel_at = [&](int64_t j) {
+            if (in_groups) {
+              const R* group = right + j / MadeRight::kUnit * MadeRight::kUnit * depth + j % MadeRight::kUnit;
+              return Panel{depth, group, MadeRight::kUnit, std::min<int64_t>(nr, columns - j), pc > 0 || s_.add};
+            }
             const bool there = j < whole_columns;
             const R* from_b = there ? reinterpret_cast<const R*>(At(right_from, s_.b_type, j * s_.b_col))
                                     : right + (j - whole_columns) * depth * kParts;
@@ -339,6 +356,23 @@ class Blocked {
       }
     }
     return epilogue_ && row >= 0;
+  }
+
+  // Computes columns of B from `column` on, its rows from `k` on: in groups of columns, or in panels where its
+  // transpose has rows in memory.
+  void Make(int64_t column, int64_t columns, int64_t k, int64_t depth, float* to) const {
+    constexpr int64_t kUnit = MadeRight::kUnit;
+    const int64_t step = PackedColumns(depth, kUnit);
+    for (int64_t j = 0; j < columns; j += kUnit, to += kUnit * depth) {
+      const int64_t count = std::min(kUnit, columns - j);
+      if (s_.b_col == 1) {
+        (*made_)(to, kUnit, k, depth, column + j, count);
+        continue;
+      }
+      float* rows = ThreadScratch().row.template Get<float>(kUnit * step);
+      (*made_)(rows, step, column + j, count, k, depth);
+      Pack<false>(rows, Element::kF32, true, step, 1, count, depth, to);
+    }
   }
 
   // Asks for rows of A that lie close together.
@@ -563,6 +597,7 @@ class Blocked {
   const GemmShape& s_;
   const Epilogue* epilogue_;
   const R* packed_;  // B in panels, or null
+  const MadeRight* made_;  // what computes B, or null
   const std::remove_reference_t<decltype(KernelsOf<T>(kBaselineGemm))>& kernels_;
   const int64_t depth_, rows_;
   const GroupKernels* groups_;

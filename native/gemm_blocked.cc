@@ -246,29 +246,38 @@ Grid GridOf(const GemmShape& s, int64_t threads, int64_t rows, int64_t columns, 
   return {down, across};
 }
 
+// Products for whose shapes there are loops of their own; false where it is another one.
+template <class T>
+bool OfSomeShape(const GemmShape& s, const void* a, const void* b, void* d, ThreadPool* pool,
+                 const GemmExtras& extras) {
+  const Epilogue* epilogue = extras.epilogue;
+  if constexpr (std::is_floating_point_v<T>) {
+    if (FewColumnsProduct<T>(s, a, b, d, pool, epilogue)) return true;
+  }
+  if (VectorProduct<T>(s, a, b, d, pool, epilogue)) return true;
+  if (extras.packed) return false;
+  if constexpr (std::is_same_v<T, float> || std::is_same_v<T, uint32_t>) {
+    if (NarrowVectorProduct<T>(s, a, b, d, pool, epilogue)) return true;
+  }
+  if constexpr (!Traits<T>::kComplex) {
+    if (TallProduct<T>(s, a, b, d, pool, epilogue)) return true;
+  }
+  return LongSums<T>(s, a, b, d, pool, epilogue);
+}
+
 template <class T>
 void Multiply(const GemmShape& s, const void* a, const void* b, void* d, ThreadPool* pool, const GemmExtras& extras) {
   const Epilogue* epilogue = extras.epilogue;
-  if constexpr (std::is_floating_point_v<T>) {
-    if (FewColumnsProduct<T>(s, a, b, d, pool, epilogue)) return;
-  }
-  if (VectorProduct<T>(s, a, b, d, pool, epilogue)) return;
-  if constexpr (std::is_same_v<T, float> || std::is_same_v<T, uint32_t>) {
-    if (!extras.packed && NarrowVectorProduct<T>(s, a, b, d, pool, epilogue)) return;
-  }
-  if constexpr (!Traits<T>::kComplex) {
-    if (!extras.packed && TallProduct<T>(s, a, b, d, pool, epilogue)) return;
-  }
-  if (!extras.packed && LongSums<T>(s, a, b, d, pool, epilogue)) return;
+  if (!extras.made && OfSomeShape<T>(s, a, b, d, pool, extras)) return;
   Blocked<T> blocked(s, extras);
   const auto& kernels = TilesOf<T>(s);
   int64_t threads = pool ? pool->threads() : 1;
   // Threads share few columns more evenly by half panels.
   const int64_t panel = extras.packed || s.n >= 8 * threads * kernels.columns ? kernels.columns : kernels.columns / 2;
-  const int64_t unit = std::max<int64_t>(panel, epilogue ? kEpilogueUnit : 0);
+  const int64_t unit = std::max<int64_t>(panel, epilogue || extras.made ? kEpilogueUnit : 0);
   // Small kept panels are read by each thread as well as packed rows would be.
   const GroupKernels* groups = GroupsOf<T>(s);
-  const bool shared = extras.packed && !(groups && s.k * s.n * SizeOf(s.b_type) <= Blocked<T>::kLargeBytes);
+  const bool shared = extras.made || (extras.packed && !(groups && s.k * s.n * SizeOf(s.b_type) <= Blocked<T>::kLargeBytes));
   const bool a_in_place = !Traits<T>::kComplex && !groups && s.a_col == 1;
   const auto [down, across] = GridOf(s, threads, kernels.rows, unit, shared, extras.packed, a_in_place);
   int64_t tiles = down * across;

@@ -11,6 +11,7 @@
 namespace ferrule {
 
 class ThreadPool;
+class MadeRight;
 struct Epilogue;
 
 // D[batch][m][n] = sum over k of A[batch][m][k] * B[batch][k][n]. Strides count elements.
@@ -49,6 +50,7 @@ bool ReadsBf16Once(const GemmShape& shape);
 struct GemmExtras {
   const Epilogue* epilogue = nullptr;  // runs once on each block, on the thread that has finished it; D then is dense
   const void* packed = nullptr;        // B as PackRight wrote it
+  const MadeRight* made = nullptr;     // computes B, which is nowhere then; sums are f32
 };
 
 // With a null pool everything runs on the calling thread; a run inside a pool's body does so too.

@@ -10,7 +10,7 @@ namespace ferrule {
 namespace {
 
 constexpr char kMagic[8] = {'F', 'E', 'R', 'R', 'U', 'L', 'E', '\0'};
-constexpr uint32_t kFormat = 5;
+constexpr uint32_t kFormat = 6;
 constexpr int kMaxDepth = 200;  // of nested attributes and of nested blocks
 constexpr int64_t kMaxBytes = int64_t{1} << 47;
 

@@ -1,7 +1,8 @@
 """The compiler: one function, one line per stage.
 
 read → legalize → import (→ partition) → simplify → loop_products → channels_last → match → split → hoist → place →
-expand → count → control → carries → contract → fuse → finish → parts (with alternate) → allocate → assemble → Program
+expand → count → control → carries → contract → fuse → finish → sides → parts (with alternate) → allocate → assemble →
+Program
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from ferrule.passes.finish import finish_products
 from ferrule.passes.fuse import fuse
 from ferrule.passes.hoist import hoist
 from ferrule.passes.loop_products import loop_products
+from ferrule.passes.made_sides import made_sides
 from ferrule.passes.match import match
 from ferrule.passes.match_attention import match_attention
 from ferrule.passes.operand_parts import operand_parts
@@ -135,6 +137,7 @@ def compile_module(module: Module, settings: CompileOptions, trace: Trace, machi
     if not machine.grouped:
         aliases = [p.alias for p in program.params]
         graph = trace.stage("finish", lambda: pair_products(finish_products(graph, aliases, machine)))
+        graph = trace.stage("sides", lambda: made_sides(graph, machine))
         graph = trace.stage("parts", lambda: alternate(operand_parts(graph)))
     plan = trace.stage("allocate", lambda: allocate(graph, [p.alias for p in program.params], machine.grouped))
     known = kernel_cache(machine) if not trace.watched else None

@@ -73,7 +73,7 @@ from ferrule.errors import FailedPrecondition, InvalidArgument
 from ferrule.ir.types import BY_NUMPY, BY_PJRT, DType, Tensor
 
 MAGIC = b"FERRULE\0"
-FORMAT = 5
+FORMAT = 6
 PARAM, OUTPUT, CONSTANT, ARENA = 0, 1, 2, 3
 NOT_DONATED, DONATED = -1, -2
 SMALL, PYTHON, TIMED, UNKNOWN = 1, 2, 4, 8

@@ -1,8 +1,9 @@
-"""Kernels that a library calls on blocks of a matrix: what follows a matrix product elementwise (passes/finish.py).
+"""Kernels that a library calls on blocks of a matrix: what follows a matrix product elementwise (passes/finish.py), and
+what computes its right side (passes/made_sides.py).
 
 The function is `void symbol(ptr pointers, i64 row, i64 rows_end, i64 column, i64 columns_end)`: it computes these rows
 and columns of its results, seen as one matrix of all rows of a batch. Columns begin at a multiple of UNIT and end at
-one, or with the row.
+one, or with the row. One that has `i64 step` as well writes the block alone, with its rows so many elements apart.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from math import prod
 
 from ferrule.codegen.emitter import Emitter
-from ferrule.codegen.index import Index
+from ferrule.codegen.index import Component, Index
 from ferrule.codegen.kernel import Kernel, schedule_of, start, work
 from ferrule.codegen.llvm import V
 from ferrule.codegen.loop import emit as plain_loop
@@ -59,16 +60,24 @@ def _wide(block: Block, width: int, sizes: list[int]) -> int:
     return registers(block.ops, width, sizes[-1], prod(sizes))
 
 
-def emit_block_kernel(block: Block, columns: int, symbol: str, machine: Machine) -> Kernel:
-    """Generates the function; `grid` is the number of rows, `grain` how many of them are worth a thread."""
-    family, outputs = start(block.args, block.results, symbol, machine, counts=4)
+def emit_block_kernel(block: Block, columns: int, symbol: str, machine: Machine, *, alone: bool = False) -> Kernel:
+    """Generates the function, or the one that writes the block `alone`; `grid` is the number of rows, `grain` how many
+    of them are worth a thread."""
+    family, outputs = start(block.args, block.results, symbol, machine, counts=4 + alone)
     found = _loops(block, columns)
     assert found is not None, "passes/finish.py asks `fits` first"
     sizes, shape = found[0], block.results[0].shape
     rows = prod(sizes[:-1])
     width = lane_count(block, machine, columns, rows)
     wide = _wide(block, width, sizes)
-    row, rows_end, column, columns_end = family.b.args[1:]
+    row, rows_end, column, columns_end, *step = family.b.args[1:]
+
+    def written(em: Emitter, i: V, at: Index, place: tuple[Component, ...]) -> Index:
+        if not step:
+            return em.ix.flatten(place, sizes)
+        b, size = family.b, rows * columns
+        first = b.binary("mul nsw", b.binary("sub nsw", i, row), step[0])
+        return em.ix.add(em.ix.sub(at, Index(column, 0, 0, columns)), Index(first, 0, 0, size))
 
     def iteration(i: V, _: list[V]) -> list[V]:
         em = family.at(1)
@@ -80,7 +89,7 @@ def emit_block_kernel(block: Block, columns: int, symbol: str, machine: Machine)
                 place = (*outer, at)
                 index = em.ix.reshape(place, sizes, shape)
                 lanes = [em.value(value, index) for value in block.results]
-                offset = em.ix.flatten(place, sizes)
+                offset = written(em, i, at, place)
                 for value, pointer, lane in zip(block.results, outputs, lanes, strict=True):
                     em.store(pointer, value.dtype, offset, lane)
 

@@ -14,6 +14,7 @@ from ferrule.codegen.kernel_cache import KernelCache
 from ferrule.codegen.object import compile_kernels
 from ferrule.ir import Block, Op, Tensor, Value
 from ferrule.passes.allocate import Plan
+from ferrule.passes import made_sides
 from ferrule.passes.finish import columns
 from ferrule.passes.operand_parts import seen
 from ferrule.program import Call, Case, Copy, Entry, Fn, Launch, Program, Step, While
@@ -185,15 +186,15 @@ class _Assembler:
             self.texts.append(kernel)
         return self.comparators[key]
 
-    def epilogue(self, region: Block, columns: int) -> int:
-        """The number of the function that finishes blocks of a product."""
+    def blocks_of(self, region: Block, columns: int, *, alone: bool = False) -> int:
+        """The number of the function that computes blocks of a matrix."""
         structure = structure_key(region, self.spelled)
-        key = f"block {columns} {structure}"
+        key = f"block {columns} {'alone ' if alone else ''}{structure}"
         if key not in self.comparators:
             kernel = self.known.get(key) if self.known else None
             if kernel is None:
-                symbol = f"{label(region)}_of_{columns}_{structure[:8]}"
-                kernel = emit_block_kernel(region, columns, symbol, self.machine)
+                symbol = f"{label(region)}_{'for' if alone else 'of'}_{columns}_{structure[:8]}"
+                kernel = emit_block_kernel(region, columns, symbol, self.machine, alone=alone)
                 kernel.key = key
             self.comparators[key] = len(self.texts)
             self.texts.append(kernel)
@@ -201,14 +202,19 @@ class _Assembler:
 
     def call(self, op: Op) -> Step:
         attrs: dict[str, Any] = dict(op.attrs["attrs"])
-        finished = None
-        if op.regions and op.attrs["target"] in ("gemm", "conv"):
-            number = self.epilogue(op.regions[0], columns(op))
-            finished = self.texts[number]
-            attrs |= {"epilogue": Fn(number), "grain": finished.grain}
-        elif op.regions:
-            key = structure_key(op.regions[0])
-            attrs["comparator"] = Fn(self.comparator(key, op.regions[0]))
+        parts: list[Kernel] = []  # of what the call computes
+        regions = list(op.regions)
+        if "made_of" in attrs:
+            number = self.blocks_of(regions.pop(), made_sides.columns(op), alone=True)
+            parts.append(self.texts[number])
+            attrs["made"] = Fn(number)
+        if regions and op.attrs["target"] in ("gemm", "conv"):
+            number = self.blocks_of(regions[0], columns(op))
+            parts.append(self.texts[number])
+            attrs |= {"epilogue": Fn(number), "grain": parts[-1].grain}
+        elif regions:
+            key = structure_key(regions[0])
+            attrs["comparator"] = Fn(self.comparator(key, regions[0]))
         shared = {operand: op.results[output] for output, operand in op.attrs.get("aliases", ())}
         reads = [shared.get(i, v) for i, v in enumerate(op.operands)]
         sides = [
@@ -229,9 +235,10 @@ class _Assembler:
             flops = 2.0 * out * kernel.size / max(1, kernel.shape[attrs["kernel_output_feature_dimension"]])
         elif target != "gemm.pack":
             self.work.serial = False
-        if finished is not None:
-            flops += finished.flops
+        flops += sum(kernel.flops for kernel in parts)
         self.work.flops += flops
+        if "made_of" in attrs:
+            read = [read[0], *read[2:]]  # the second one only stands for what is computed
         moved = [*read, *(v.type for v in op.results)]
         self.work.nbytes += sum(type.nbytes for type in moved if isinstance(type, Tensor))
         return Call(target, op.attrs["ffi"], sides[0], sides[1], attrs, flops, str(op.loc))

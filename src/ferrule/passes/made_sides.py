@@ -1,0 +1,98 @@
+"""Made sides: the right side of a matrix product that is computed just for it is computed where the product packs it.
+
+    %3 = fusion(%q, %scale) {… convert, multiply} : tensor<2048x5632xf32>
+    %4 = library(%x, %3) {target = "gemm", …}
+
+becomes library(%x, %q, %q, %scale), with the kernel as the call's last region: native/gemm_block.h has it compute some
+rows and columns at a time, in a near cache, and multiplies them from there. Weights that are stored in few bits are so
+read from memory as they are, and never written to it in the type in which they are multiplied.
+
+The kernel's values are what they were: it is the same code.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from ferrule.codegen.block_kernel import fits
+from ferrule.ir import Block, Op, Tensor, Value, rewrite, tensor
+from ferrule.ir.types import bf16, f32
+from ferrule.passes.allocate import viewed
+from ferrule.passes.finish import MOST
+from ferrule.passes.simplify import eliminate_dead_code
+from ferrule.targets.machine import Machine
+
+# Elements of a side that does not stay in a cache, and its columns, which threads share.
+LARGE, COLUMNS = 1 << 18, 512
+# Rows up to which narrow floats are as well multiplied in f32: a library has faster instructions for more of them.
+NARROW_ROWS = 32
+
+
+def made_sides(block: Block, machine: Machine) -> Block:
+    """Returns the block, which must not be shared, with such products replaced."""
+    users, kept = block.uses(), set(block.results)
+    found = False
+    for inner in (block, *(region for op in block.walk() if op.name != "fusion" for region in op.regions)):
+        here = set(inner.ops)
+        for op in inner.ops:
+            if not _ours(op):
+                continue
+            side = op.operands[1]
+            kernel = viewed(side).op
+            if kernel is None or kernel not in here or not _only_reader(side, op, users, kept):
+                continue
+            if (region := _computed(kernel, op, machine)) is None:
+                continue
+            found = True
+            op.operands[1] = kernel.operands[0]  # it stands for the side: a call has no operands that are nowhere
+            op.operands += kernel.operands
+            op.regions = [*op.regions, region]
+            op.attrs = {**op.attrs, "attrs": op.attrs["attrs"] | {"made_of": len(kernel.operands)}}
+    return eliminate_dead_code(block) if found else block
+
+
+def columns(product: Op) -> int:
+    """Of the matrix that is computed, as it would lie in memory."""
+    attrs = product.attrs["attrs"]
+    return int(attrs["n"] if attrs["b_strides"][2] == 1 else attrs["k"])
+
+
+def _ours(op: Op) -> bool:
+    """Is it one product of f32, or of few rows of narrower floats, whose right side is a whole large matrix?"""
+    if op.name != "library" or op.attrs["ffi"] or op.attrs["target"] != "gemm":
+        return False
+    attrs, side = op.attrs["attrs"], tensor(op.operands[1])
+    m, n, k = attrs["m"], attrs["n"], attrs["k"]
+    if attrs["batch"] != 1 or attrs.get("packed") or "parts" in attrs or n < COLUMNS or k * n < LARGE:
+        return False
+    if side.size != k * n or list(attrs["b_strides"][1:]) not in ([n, 1], [1, k]):
+        return False
+    product = next(v for v in op.results if tensor(v).size == m * n)
+    types = {tensor(op.operands[0]).dtype, side.dtype, tensor(product).dtype}
+    return types == {f32} or (types <= {f32, bf16} and m <= NARROW_ROWS)
+
+
+def _only_reader(value: Value, op: Op, users: dict[Value, list[Op]], kept: set[Value]) -> bool:
+    """Does nobody but the op read the value, what it is a view of, and that once?"""
+    while True:
+        if value in kept or len(users.get(value, ())) != 1 or op.operands.count(value) > 1:
+            return False
+        if value.op is None or value.op.name != "reshape":
+            return True
+        (value,) = value.op.operands
+
+
+def _computed(kernel: Op, op: Op, machine: Machine) -> Block | None:
+    """What the kernel computes, in f32; None where it cannot be computed block by block."""
+    if kernel.name != "fusion" or len(kernel.results) != 1 or kernel.attrs.get("update"):
+        return None
+    if not kernel.operands or len(kernel.operands) + len(op.operands) + len(op.results) > MOST:
+        return None
+    if prod(kernel.result.shape) != tensor(op.operands[1]).size:
+        return None
+    region = rewrite(kernel.regions[0], lambda *_: None)
+    (value,) = region.results
+    if value.dtype != f32:
+        wide = region.add("convert", [value], Tensor(value.shape, f32), {}, (), kernel.loc)
+        region.results = [wide.result]
+    return region if fits(region, columns(op), machine) else None
