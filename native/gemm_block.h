@@ -102,7 +102,7 @@ class Blocked {
   static constexpr int64_t kHugeBytes = 16 << 20;
   // Sums of so many are written to where they have to be waited for.
   static constexpr int64_t kFarBytes = 6 << 20;
-  static constexpr int64_t kColumns = 4096 / sizeof(T), kMadeColumns = 128;
+  static constexpr int64_t kColumns = 4096 / sizeof(T), kWideColumns = 512, kWideDepth = 64;
   // Sums of so many terms take less time than writing them.
   static constexpr int64_t kShortSums = 16;
   // Rows so many bytes apart have the same places in the first-level cache.
@@ -251,22 +251,25 @@ class Blocked {
     const bool by_rows = !fetch && s_.k <= (far ? 3 : 1) * kShortSums;
     // Along k a panel has `depth` elements, each of which may be a group of the operand's.
     const int64_t step = groups_ ? groups_->elements : 1;
-    // What is computed for few rows stays in the nearest caches until they have met it.
-    const int64_t most = made_ && m <= 2 * mr ? kMadeColumns : kColumns;
-    // A computed side lies in groups of columns, with their rows one after the other; a transposed one in panels.
-    const bool in_groups = made_ && s_.b_col == 1;
+    // What is computed for few rows is multiplied from where it has been written to, in a near cache.
+    const bool wide = made_ && s_.b_col == 1 && m <= 2 * mr;
+    const int64_t most = wide ? kWideColumns : kColumns, deepest = wide ? kWideDepth : depth_ * step;
+    constexpr int64_t kWideStep = kWideColumns + 64 / sizeof(R);  // its rows have several places in a cache
     for (int64_t jc = 0; jc < n; jc += most) {
       int64_t columns = std::min(most, n - jc);
-      for (int64_t pc = 0; pc < s_.k; pc += depth_ * step) {
-        int64_t elements = std::min(depth_ * step, s_.k - pc), depth = DepthOf(groups_, elements);
+      for (int64_t pc = 0; pc < s_.k; pc += deepest) {
+        int64_t elements = std::min(deepest, s_.k - pc), depth = DepthOf(groups_, elements);
         bool finish = epilogue_ && row >= 0 && pc + elements == s_.k;
         const void* right_from = made_ ? b : At(b, s_.b_type, jc * s_.b_col + pc * s_.b_row);
         const R* right = packed_ ? packed_ + KeptAt(s_, groups_, pc, depth_) + (column + jc) * depth : nullptr;
         // Columns that are read where they are: whole panels, and half of one at the end.
         int64_t whole_columns = !b_in_place ? 0 : columns % (nr / 2) == 0 ? columns : columns / nr * nr;
         if (made_) {
-          R* computed = scratch.b.Get<R>((columns + MadeRight::kUnit) * depth);
-          if constexpr (std::is_same_v<T, float>) Make(right_column + jc, columns, pc, depth, computed);
+          R* computed = scratch.b.Get<R>(std::max(kWideStep, columns + nr) * depth);
+          if constexpr (std::is_same_v<T, float>) {
+            if (wide) (*made_)(computed, kWideStep, pc, depth, right_column + jc, columns);
+            if (!wide) Make(right_column + jc, columns, pc, depth, computed);
+          }
           right = computed;
         } else if (!packed_ && whole_columns < columns) {
           R* panels = scratch.b.Get<R>((columns + nr) * depth * kParts);
@@ -286,10 +289,7 @@ class Blocked {
                        elements, left);
           }
           auto panel_at = [&](int64_t j) {
-            if (in_groups) {
-              const R* group = right + j / MadeRight::kUnit * MadeRight::kUnit * depth + j % MadeRight::kUnit;
-              return Panel{depth, group, MadeRight::kUnit, std::min<int64_t>(nr, columns - j), pc > 0 || s_.add};
-            }
+            if (wide) return Panel{depth, right + j, kWideStep, std::min<int64_t>(nr, columns - j), pc > 0 || s_.add};
             const bool there = j < whole_columns;
             const R* from_b = there ? reinterpret_cast<const R*>(At(right_from, s_.b_type, j * s_.b_col))
                                     : right + (j - whole_columns) * depth * kParts;
@@ -358,20 +358,27 @@ class Blocked {
     return epilogue_ && row >= 0;
   }
 
-  // Computes columns of B from `column` on, its rows from `k` on: in groups of columns, or in panels where its
-  // transpose has rows in memory.
-  void Make(int64_t column, int64_t columns, int64_t k, int64_t depth, float* to) const {
-    constexpr int64_t kUnit = MadeRight::kUnit;
-    const int64_t step = PackedColumns(depth, kUnit);
-    for (int64_t j = 0; j < columns; j += kUnit, to += kUnit * depth) {
-      const int64_t count = std::min(kUnit, columns - j);
-      if (s_.b_col == 1) {
-        (*made_)(to, kUnit, k, depth, column + j, count);
-        continue;
+  // Computes panels of B's columns from `column` on, its rows from `k` on. Some rows as they lie in memory are computed
+  // at a time, of B or of its transpose, since memory is read best so.
+  void Make(int64_t column, int64_t columns, int64_t k, int64_t depth, float* panels) const {
+    constexpr int64_t kRows = 32;
+    const int64_t nr = kernels_.columns;
+    if (s_.b_col == 1) {
+      float* rows = ThreadScratch().row.template Get<float>(kRows * columns);
+      for (int64_t p = 0; p < depth; p += kRows) {
+        const int64_t count = std::min(kRows, depth - p);
+        (*made_)(rows, columns, k + p, count, column, columns);
+        for (int64_t j = 0; j < columns; j += nr) {
+          kernels_.pack_columns(rows + j, 1, columns, std::min(nr, columns - j), count, panels + j * depth + p * nr);
+        }
       }
-      float* rows = ThreadScratch().row.template Get<float>(kUnit * step);
-      (*made_)(rows, step, column + j, count, k, depth);
-      Pack<false>(rows, Element::kF32, true, step, 1, count, depth, to);
+      return;
+    }
+    float* rows = ThreadScratch().row.template Get<float>(nr * depth);
+    for (int64_t j = 0; j < columns; j += nr) {
+      const int64_t count = std::min(nr, columns - j);
+      (*made_)(rows, depth, column + j, count, k, depth);
+      kernels_.pack_columns(rows, depth, 1, count, depth, panels + j * depth);
     }
   }
 

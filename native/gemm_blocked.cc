@@ -8,6 +8,7 @@
 #include "epilogue.h"
 #include "gemm_block.h"
 #include "gemm_few.h"
+#include "gemm_made.h"
 #include "gemm_parts.h"
 #include "gemm_spread.h"
 #include "gemm_tall.h"
@@ -268,7 +269,7 @@ bool OfSomeShape(const GemmShape& s, const void* a, const void* b, void* d, Thre
 template <class T>
 void Multiply(const GemmShape& s, const void* a, const void* b, void* d, ThreadPool* pool, const GemmExtras& extras) {
   const Epilogue* epilogue = extras.epilogue;
-  if (!extras.made && OfSomeShape<T>(s, a, b, d, pool, extras)) return;
+  if (extras.made ? DotsWithMade(s, a, d, pool, extras) : OfSomeShape<T>(s, a, b, d, pool, extras)) return;
   Blocked<T> blocked(s, extras);
   const auto& kernels = TilesOf<T>(s);
   int64_t threads = pool ? pool->threads() : 1;

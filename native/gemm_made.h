@@ -8,6 +8,7 @@
 
 #include "calls.h"
 #include "epilogue.h"
+#include "gemm_blocked.h"
 #include "status.h"
 
 namespace ferrule {
@@ -49,5 +50,8 @@ class MadeRightCall {
   MadeRight::Function function_ = nullptr;
   size_t first_ = 0, count_ = 0;
 };
+
+// A product with few rows, as dot products with rows of the transposed right side. False when the case is another one.
+bool DotsWithMade(const GemmShape& shape, const void* a, void* d, ThreadPool* pool, const GemmExtras& extras);
 
 }  // namespace ferrule
