@@ -102,7 +102,7 @@ class Blocked {
   static constexpr int64_t kHugeBytes = 16 << 20;
   // Sums of so many are written to where they have to be waited for.
   static constexpr int64_t kFarBytes = 6 << 20;
-  static constexpr int64_t kColumns = 4096 / sizeof(T), kWideColumns = 512, kWideDepth = 64;
+  static constexpr int64_t kColumns = 4096 / sizeof(T), kWideColumns = 512, kWideDepth = 64, kWideRows = 128;
   // Sums of so many terms take less time than writing them.
   static constexpr int64_t kShortSums = 16;
   // Rows so many bytes apart have the same places in the first-level cache.
@@ -252,7 +252,7 @@ class Blocked {
     // Along k a panel has `depth` elements, each of which may be a group of the operand's.
     const int64_t step = groups_ ? groups_->elements : 1;
     // What is computed for few rows is multiplied from where it has been written to, in a near cache.
-    const bool wide = made_ && s_.b_col == 1 && m <= 2 * mr;
+    const bool wide = made_ && s_.b_col == 1 && m <= kWideRows;
     const int64_t most = wide ? kWideColumns : kColumns, deepest = wide ? kWideDepth : depth_ * step;
     constexpr int64_t kWideStep = kWideColumns + 64 / sizeof(R);  // its rows have several places in a cache
     for (int64_t jc = 0; jc < n; jc += most) {

@@ -24,8 +24,8 @@ from ferrule.targets.machine import Machine
 
 # Elements of a side that does not stay in a cache, and its columns, which threads share.
 LARGE, COLUMNS = 1 << 18, 512
-# Rows up to which narrow floats are as well multiplied in f32: a library has faster instructions for more of them.
-NARROW_ROWS = 32
+# Rows up to which f32's instructions are as good for narrow floats, and for both where a processor has tile registers.
+NARROW_ROWS, ROWS_BESIDE_TILES = 64, 32
 
 
 def made_sides(block: Block, machine: Machine) -> Block:
@@ -35,7 +35,7 @@ def made_sides(block: Block, machine: Machine) -> Block:
     for inner in (block, *(region for op in block.walk() if op.name != "fusion" for region in op.regions)):
         here = set(inner.ops)
         for op in inner.ops:
-            if not _ours(op):
+            if not _ours(op, machine):
                 continue
             side = op.operands[1]
             kernel = viewed(side).op
@@ -57,8 +57,8 @@ def columns(product: Op) -> int:
     return int(attrs["n"] if attrs["b_strides"][2] == 1 else attrs["k"])
 
 
-def _ours(op: Op) -> bool:
-    """Is it one product of f32, or of few rows of narrower floats, whose right side is a whole large matrix?"""
+def _ours(op: Op, machine: Machine) -> bool:
+    """Is it a product whose right side is a whole large matrix, and which is as well formed by our f32 loops?"""
     if op.name != "library" or op.attrs["ffi"] or op.attrs["target"] != "gemm":
         return False
     attrs, side = op.attrs["attrs"], tensor(op.operands[1])
@@ -67,8 +67,10 @@ def _ours(op: Op) -> bool:
         return False
     if side.size != k * n or list(attrs["b_strides"][1:]) not in ([n, 1], [1, k]):
         return False
-    product = next(v for v in op.results if tensor(v).size == m * n)
-    types = {tensor(op.operands[0]).dtype, side.dtype, tensor(product).dtype}
+    product = op.results[attrs.get("home", 0)]
+    types = {tensor(v).dtype for v in (op.operands[0], op.operands[1], product)}
+    if machine.has_tiles and m > ROWS_BESIDE_TILES:
+        return False
     return types == {f32} or (types <= {f32, bf16} and m <= NARROW_ROWS)
 
 
