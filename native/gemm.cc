@@ -105,7 +105,8 @@ Result<std::unique_ptr<Prepared>> PrepareGemm(const CallDesc& whole) {
     attributes.Fail("a right side in panels does not fit");
     return attributes.status();
   }
-  if (*made && (packed || shape.batch != 1 || *accumulator != Accumulator::kF32 || !(RightInRows(shape) || RightInColumns(shape)))) {
+  if (*made && (packed || shape.batch != 1 || *accumulator != Accumulator::kF32 ||
+                !(RightInRows(shape) || RightInColumns(shape)))) {
     attributes.Fail("a right side that is computed does not fit");
     return attributes.status();
   }

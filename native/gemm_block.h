@@ -603,7 +603,7 @@ class Blocked {
 
   const GemmShape& s_;
   const Epilogue* epilogue_;
-  const R* packed_;  // B in panels, or null
+  const R* packed_;        // B in panels, or null
   const MadeRight* made_;  // what computes B, or null
   const std::remove_reference_t<decltype(KernelsOf<T>(kBaselineGemm))>& kernels_;
   const int64_t depth_, rows_;

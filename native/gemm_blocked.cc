@@ -278,7 +278,8 @@ void Multiply(const GemmShape& s, const void* a, const void* b, void* d, ThreadP
   const int64_t unit = std::max<int64_t>(panel, epilogue || extras.made ? kEpilogueUnit : 0);
   // Small kept panels are read by each thread as well as packed rows would be.
   const GroupKernels* groups = GroupsOf<T>(s);
-  const bool shared = extras.made || (extras.packed && !(groups && s.k * s.n * SizeOf(s.b_type) <= Blocked<T>::kLargeBytes));
+  const bool shared =
+      extras.made || (extras.packed && !(groups && s.k * s.n * SizeOf(s.b_type) <= Blocked<T>::kLargeBytes));
   const bool a_in_place = !Traits<T>::kComplex && !groups && s.a_col == 1;
   const auto [down, across] = GridOf(s, threads, kernels.rows, unit, shared, extras.packed, a_in_place);
   int64_t tiles = down * across;

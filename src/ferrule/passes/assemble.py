@@ -13,8 +13,8 @@ from ferrule.codegen.kernel import Kernel, Spelled, emit_comparator, emit_kernel
 from ferrule.codegen.kernel_cache import KernelCache
 from ferrule.codegen.object import compile_kernels
 from ferrule.ir import Block, Op, Tensor, Value
-from ferrule.passes.allocate import Plan
 from ferrule.passes import made_sides
+from ferrule.passes.allocate import Plan
 from ferrule.passes.finish import columns
 from ferrule.passes.operand_parts import seen
 from ferrule.program import Call, Case, Copy, Entry, Fn, Launch, Program, Step, While

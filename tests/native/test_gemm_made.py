@@ -1,0 +1,17 @@
+"""A call that says of its right side that it is computed (native/gemm_made.cc); for values see tests/jax/test_made_sides.py."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from one_call import call
+
+SIDES = [np.zeros((2, 4), "f"), np.zeros((4, 3), "f"), np.zeros((4, 3), "b")]
+ABOUT = {"batch": 1, "m": 2, "n": 3, "k": 4, "a_strides": (0, 4, 1), "b_strides": (0, 3, 1)}
+
+
+@pytest.mark.parametrize("count", [-1, 1, 2, 2**40])
+def test_damaged(count: int) -> None:
+    """It says what its right side is made of, but not by what, or has fewer operands."""
+    with pytest.raises(RuntimeError, match="gemm: what the right side is made of does not fit the operands"):
+        call("gemm", SIDES, [((2, 3), "f")], ABOUT | {"made_of": count})
