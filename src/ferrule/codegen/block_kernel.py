@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from math import prod
 
+from ferrule.codegen import fetch_ahead
 from ferrule.codegen.emitter import Emitter
 from ferrule.codegen.index import Component, Index
 from ferrule.codegen.kernel import Kernel, schedule_of, start, work
@@ -60,9 +61,11 @@ def _wide(block: Block, width: int, sizes: list[int]) -> int:
     return registers(block.ops, width, sizes[-1], prod(sizes))
 
 
-def emit_block_kernel(block: Block, columns: int, symbol: str, machine: Machine, *, alone: bool = False) -> Kernel:
+def emit_block_kernel(
+    block: Block, columns: int, symbol: str, machine: Machine, *, alone: bool = False, ahead: int = 0
+) -> Kernel:
     """Generates the function, or the one that writes the block `alone`; `grid` is the number of rows, `grain` how many
-    of them are worth a thread."""
+    of them are worth a thread. What lies `ahead` elements further than what is read of large arrays is asked for."""
     family, outputs = start(block.args, block.results, symbol, machine, counts=4 + alone)
     found = _loops(block, columns)
     assert found is not None, "passes/finish.py asks `fits` first"
@@ -81,7 +84,7 @@ def emit_block_kernel(block: Block, columns: int, symbol: str, machine: Machine,
 
     def iteration(i: V, _: list[V]) -> list[V]:
         em = family.at(1)
-        with em.scope():
+        with em.scope(), fetch_ahead.asking(family, ahead):
             outer = em.ix.split(Index(i, 0, 0, rows), sizes[:-1])
 
             def element(em: Emitter, at: Index) -> None:

@@ -186,15 +186,15 @@ class _Assembler:
             self.texts.append(kernel)
         return self.comparators[key]
 
-    def blocks_of(self, region: Block, columns: int, *, alone: bool = False) -> int:
+    def blocks_of(self, region: Block, columns: int, *, alone: bool = False, ahead: int = 0) -> int:
         """The number of the function that computes blocks of a matrix."""
         structure = structure_key(region, self.spelled)
-        key = f"block {columns} {'alone ' if alone else ''}{structure}"
+        key = f"block {columns} {f'alone {ahead} ' if alone else ''}{structure}"
         if key not in self.comparators:
             kernel = self.known.get(key) if self.known else None
             if kernel is None:
                 symbol = f"{label(region)}_{'for' if alone else 'of'}_{columns}_{structure[:8]}"
-                kernel = emit_block_kernel(region, columns, symbol, self.machine, alone=alone)
+                kernel = emit_block_kernel(region, columns, symbol, self.machine, alone=alone, ahead=ahead)
                 kernel.key = key
             self.comparators[key] = len(self.texts)
             self.texts.append(kernel)
@@ -205,7 +205,7 @@ class _Assembler:
         parts: list[Kernel] = []  # of what the call computes
         regions = list(op.regions)
         if "made_of" in attrs:
-            number = self.blocks_of(regions.pop(), made_sides.columns(op), alone=True)
+            number = self.blocks_of(regions.pop(), made_sides.columns(op), alone=True, ahead=made_sides.ahead(op))
             parts.append(self.texts[number])
             attrs["made"] = Fn(number)
         if regions and op.attrs["target"] in ("gemm", "conv"):

@@ -24,8 +24,11 @@ from ferrule.targets.machine import Machine
 
 # Elements of a side that does not stay in a cache, and its columns, which threads share.
 LARGE, COLUMNS = 1 << 18, 512
-# Rows up to which f32's instructions are as good for narrow floats, and for both where a processor has tile registers.
-NARROW_ROWS, ROWS_BESIDE_TILES = 64, 32
+# Columns that are computed at a time (native/gemm_block.h: kWideColumns), and bytes by which memory is asked ahead.
+WIDE, AHEAD = 512, 8192
+# Rows up to which f32's instructions are as good as others: for narrow floats, and, where there are tile registers,
+# for these and for f32.
+NARROW_ROWS, NARROW_ROWS_BESIDE_TILES, ROWS_BESIDE_TILES = 64, 16, 128
 
 
 def made_sides(block: Block, machine: Machine) -> Block:
@@ -57,6 +60,15 @@ def columns(product: Op) -> int:
     return int(attrs["n"] if attrs["b_strides"][2] == 1 else attrs["k"])
 
 
+def ahead(product: Op) -> int:
+    """How many elements further than what is read for the side memory is to be asked for. Some rows of a part of the
+    columns are computed at a time, which processors do not foresee; or of the transpose whole rows."""
+    widest = max((tensor(v).dtype.itemsize for v in product.regions[-1].args), default=1)
+    if product.attrs["attrs"]["b_strides"][2] != 1:
+        return AHEAD // widest
+    return max(1, AHEAD // (WIDE * widest)) * columns(product)
+
+
 def _ours(op: Op, machine: Machine) -> bool:
     """Is it a product whose right side is a whole large matrix, and which is as well formed by our f32 loops?"""
     if op.name != "library" or op.attrs["ffi"] or op.attrs["target"] != "gemm":
@@ -69,9 +81,9 @@ def _ours(op: Op, machine: Machine) -> bool:
         return False
     product = op.results[attrs.get("home", 0)]
     types = {tensor(v).dtype for v in (op.operands[0], op.operands[1], product)}
-    if machine.has_tiles and m > ROWS_BESIDE_TILES:
-        return False
-    return types == {f32} or (types <= {f32, bf16} and m <= NARROW_ROWS)
+    if types == {f32}:
+        return not machine.has_tiles or m <= ROWS_BESIDE_TILES
+    return types <= {f32, bf16} and m <= (NARROW_ROWS_BESIDE_TILES if machine.has_tiles else NARROW_ROWS)
 
 
 def _only_reader(value: Value, op: Op, users: dict[Value, list[Op]], kept: set[Value]) -> bool:
