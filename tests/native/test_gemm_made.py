@@ -1,4 +1,4 @@
-"""A call that says of its right side that it is computed (native/gemm_made.cc). Values: tests/jax/test_made_sides.py."""
+"""A call that says of its right side that it is computed (gemm_made.cc). See tests/jax/test_made_sides.py."""
 
 from __future__ import annotations
 
