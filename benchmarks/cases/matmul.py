@@ -30,6 +30,14 @@ def one_hot_torch(i, table):
     return torch.nn.functional.one_hot(i.long(), len(table)).to(table.dtype) @ table
 
 
+def four_bits(of, packed, scale, dtype):
+    """Weights of which a byte has two that follow each other, with a scale for each group of rows; in JAX or PyTorch."""
+    both = of.stack([packed & 15, packed >> 4], 1).reshape(-1, packed.shape[1])
+    both = (both.astype(of.int8) if of is jnp else both.to(of.int8)) - 8
+    both = both.astype(dtype) if of is jnp else both.to(dtype)
+    return (both.reshape(scale.shape[0], -1, scale.shape[2]) * scale).reshape(both.shape)
+
+
 def cases() -> list[Case]:
     found = []
     for n in SIZES:
@@ -154,6 +162,37 @@ def cases() -> list[Case]:
             flops=2 * width**2,
             bytes=width**2,
             tolerance=1e-3,
+        )
+    )
+    found.append(
+        Case(
+            f"8 × {width} × {width}, f32 and weights of int8, scaled",
+            lambda x, w, scale: x @ (w.astype(x.dtype) * scale),
+            lambda: (
+                normal(8, width),
+                integers(127, width, width, low=-127, seed=1, dtype=np.int8),
+                normal(width, seed=2),
+            ),
+            torch=lambda x, w, scale: x @ (w.to(x.dtype) * scale),
+            flops=2 * 8 * width**2,
+            bytes=width**2,
+            tolerance=1e-3,
+        )
+    )
+    found.append(
+        Case(
+            f"8 × {width} × {width}, bf16 and weights of 4 bits, scales for 128",
+            lambda x, w, scale: x @ four_bits(jnp, w, scale, jnp.bfloat16),
+            lambda: (
+                normal(8, width, dtype=jnp.bfloat16),
+                integers(256, width // 2, width, seed=1, dtype=np.uint8),
+                normal(width // 128, 1, width, seed=2, dtype=jnp.bfloat16),
+            ),
+            torch=lambda x, w, scale: x @ four_bits(torch, w, scale, torch.bfloat16),
+            flops=2 * 8 * width**2,
+            bytes=width**2 / 2,
+            peak="bf16",
+            tolerance=2e-2,
         )
     )
     for batch, m, k, n in ((4096, 4, 4, 4), (2048, 16, 16, 16), (512, 32, 32, 32), (96, 128, 64, 128)):
