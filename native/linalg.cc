@@ -134,6 +134,8 @@ enum class Form { kPlain, kTransposed, kAdjoint };
 
 // Up to so many right-hand sides are solved for as vectors, or one for so many rows of the matrix.
 constexpr int64_t kFewVectors = 16, kRowsOfEach = 16;
+// Unknowns from which they are read where the matrix lies; it need not be turned or copied.
+constexpr int64_t kVectorRows = 17;
 // With up to so many multiply-adds it is the rearranging for vectors that takes the time.
 constexpr int64_t kFewSums = 256;
 
@@ -183,7 +185,7 @@ class TriangularSolve : public Prepared {
     }
     if constexpr (std::is_floating_point_v<T>) {
       const int64_t few = std::max(kFewVectors, s_.n / kRowsOfEach);
-      if (type_ == kElementOf<T> && s_.n > kSolveLeaf<T> / 2 && (s_.left ? s_.columns : s_.rows) <= few) {
+      if (type_ == kElementOf<T> && s_.n >= kVectorRows && (s_.left ? s_.columns : s_.rows) <= few) {
         SolveVectorsOf(operands, results, context.pool, grain);
         return Status();
       }
