@@ -160,7 +160,7 @@ def _rule(
             return out.add("reshape", operands, [op.result.type], {}, (), op.loc).results
         case "concatenate":
             short = machine is not None and not machine.grouped and _short_rows(op)
-            return None if short else _concatenate(out, op, operands)
+            return _in_one_dimension(out, op, operands) if short else _concatenate(out, op, operands)
         case "pad":
             return _pad(out, op, operands)
         case "reduce":
@@ -206,6 +206,40 @@ def _short_rows(op: Op) -> bool:
     row = prod(shape[op.attrs["dimension"] :])
     many = op.result.type.size // max(1, row) >= PARTS_FROM // LONGEST  # type: ignore[union-attr]
     return row * (1 + dtype.is_complex) <= LONGEST and many and (dtype.bits >= 8 or dtype.kind == "bool")
+
+
+def _in_one_dimension(out: Block, op: Op, operands: list[Value]) -> Sequence[Value] | None:
+    """Short rows of parts that are joined themselves, as in rotation matrices, joined of those parts; None where there
+    are none. (What is mixed of mixed elements is computed one by one.)"""
+    shape = op.result.shape
+    lead = prod(shape[: op.attrs["dimension"]])
+    parts = list(_parts_of_rows(operands, lead))
+    if len(parts) == len(operands):
+        return None
+
+    def rows(value: Value) -> Value:
+        type = Tensor((lead, tensor(value).size // lead), value.dtype)
+        return out.add("reshape", [value], [type], {}, (), op.loc).result
+
+    flat = Tensor((lead, prod(shape) // lead), op.result.dtype)
+    joined = out.add("concatenate", [rows(v) for v in parts], [flat], {"dimension": 1}, (), op.loc).result
+    return out.add("reshape", [joined], [op.result.type], {}, (), op.loc).results
+
+
+def _parts_of_rows(operands: Sequence[Value], lead: int) -> Iterator[Value]:
+    """What `lead` rows are joined of, in the order in which each row has it."""
+    for part in operands:
+        inner = part.op
+        while inner is not None and (
+            inner.name == "reshape" or (inner.name == "broadcast_in_dim" and _same_memory(inner))
+        ):
+            inner = inner.operands[0].op
+        if inner is not None and inner.name == "concatenate":
+            if prod(inner.result.shape[: inner.attrs["dimension"]]) == lead:
+                yield from _parts_of_rows(inner.operands, lead)
+                continue
+        if tensor(part).size:
+            yield part
 
 
 def _concatenate(out: Block, op: Op, operands: list[Value]) -> Sequence[Value] | None:
