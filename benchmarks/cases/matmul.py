@@ -31,7 +31,7 @@ def one_hot_torch(i, table):
 
 
 def four_bits(of, packed, scale, dtype):
-    """Weights of which a byte has two that follow each other, with a scale for each group of rows; in JAX or PyTorch."""
+    """Weights of which a byte has two rows' one, with scales for groups of rows; in JAX or PyTorch."""
     both = of.stack([packed & 15, packed >> 4], 1).reshape(-1, packed.shape[1])
     both = (both.astype(of.int8) if of is jnp else both.to(of.int8)) - 8
     both = both.astype(dtype) if of is jnp else both.to(dtype)

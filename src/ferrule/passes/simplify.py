@@ -97,6 +97,7 @@ class _Sweep:
         self.again = False  # is there something new that the rules have not seen?
         self.passed: list[Op] = []  # ops that nobody else holds
         self.seen: dict[Block, dict[Any, list[Value]]] = {}
+        self.alike: dict[Block, dict[Any, list[Op]]] = {}  # calls, loops and choices, by what they read
         self.settled: Collection[Op] = frozenset()
         self.fresh: Collection[str] = frozenset()  # names of the others: a settled op may be the same as one of them
 
@@ -137,9 +138,11 @@ class _Sweep:
         if ours:
             self.passed.append(op)
         if name == "while":
-            return self._invariant_carries(out, op, operands)
+            slim = self._invariant_carries(out, op, operands)
+            return self._once(out, op, operands, ours) if slim is None else slim
         if name in ("case", "if"):
-            return self._known_branch(out, op, operands)
+            branch = self._known_branch(out, op, operands)
+            return self._once(out, op, operands, ours) if branch is None else branch
         before = len(out.ops)
         rule = RULES.get(name)
         if rule is not None and (new := rule(out, op, operands)) is not None:
@@ -156,6 +159,8 @@ class _Sweep:
                 if key is not None:
                     table[key] = folded
                 return folded
+        if name in ("custom_call", "library"):
+            return self._once(out, op, operands, ours)
         if name in _BOUNDARIES or name in EFFECTS or (op.regions and has_effects(op)):
             return None
         if key is None:
@@ -181,6 +186,24 @@ class _Sweep:
             if new is not op.results:
                 env.update(zip(op.results, new, strict=True))
         return [env.get(v, v) for v in values] if env else values
+
+    def _once(self, out: Block, op: Op, operands: list[Value], ours: bool) -> Sequence[Value] | None:
+        """A call, a loop or a choice, or the same one before it. Most differ from others in what they read already; a
+        loop's key is as long as its body."""
+        if has_effects(op):
+            return None
+        alike = self.alike.setdefault(out, {}).setdefault((op.name, *operands), [])
+        key = _key(op, operands, {}) if alike else None
+        for other in alike:
+            if _key(other, other.operands, {}) == key:
+                return other.results
+        if ours:
+            op.operands = operands
+            out.ops.append(op)
+        else:
+            op = out.add(op.name, operands, [r.type for r in op.results], op.attrs, op.regions, op.loc)
+        alike.append(op)
+        return op.results
 
     def _key(self, op: Op, operands: list[Value]) -> Any:
         if op.regions:
