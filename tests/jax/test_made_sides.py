@@ -130,3 +130,22 @@ OTHERS = {
 def test_what_is_not_made(name: str) -> None:
     calls = made(OTHERS[name], rows(8), BYTES, SCALES)
     assert calls and not any(calls), calls
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_over_what_it_is_made_of(turned: bool) -> None:
+    """A donated matrix that the side is made of, and one that a loop carries, are read to the end."""
+    x, q = (RNG.standard_normal((1024, 1024)).astype("f") for _ in range(2))
+    s = RNG.uniform(0.5, 2, 1024).astype("f")
+
+    def step(q: Any) -> Any:
+        return jnp.tanh(x @ ((q * s).T if turned else q * s) / 50 + s)
+
+    def exact(q: Any) -> Any:
+        return np.tanh(x.astype("d") @ ((q * s).T if turned else q * s) / 50 + s)
+
+    with jax.default_device(jax.devices("ferrule")[0]):
+        found = jax.jit(step, donate_argnums=0)(jax.device_put(q))
+        looped = jax.jit(lambda q: jax.lax.fori_loop(0, 3, lambda _, q: step(q), q))(q)
+    np.testing.assert_allclose(found, exact(q.astype("d")), rtol=0, atol=3e-6)
+    np.testing.assert_allclose(looped, exact(exact(exact(q.astype("d")))), rtol=0, atol=1e-5)
