@@ -177,7 +177,8 @@ def test_a_computed_matrix_is_not_stored():
     many = jax.device_put((jnp.zeros((64, 1024)), *shapes[1:]), jax.devices("ferrule")[0])
     program = f.lower(*many).compile()  # the product computes them where it packs them (passes/made_sides.py)
     assert program.memory_analysis().temp_size_in_bytes < 1 << 16
-    twice = jax.jit(lambda x, *weights: (grouped(x, *weights), grouped(jnp.exp(x), *weights)))  # for two they are stored
+    # For two products they are stored.
+    twice = jax.jit(lambda x, *weights: (grouped(x, *weights), grouped(jnp.exp(x), *weights)))
     assert twice.lower(*many).compile().memory_analysis().temp_size_in_bytes >= 4 << 20
 
 
