@@ -82,6 +82,18 @@ const auto& TilesOf(const GemmShape& s) {
 // All columns of whole panels.
 inline int64_t PackedColumns(int64_t n, int64_t width) { return (n + width - 1) / width * width; }
 
+// Dot products of all vectors, `x_vector` elements apart, with so many of y's, along k, in which both are adjacent.
+template <class T>
+void Dots(int64_t k, int64_t vectors, const T* x, int64_t x_vector, int64_t count, const T* y, int64_t y_n, T* d,
+          int64_t d_vector, int64_t d_n) {
+  const auto& kernels = KernelsOf<T>(ChosenKernels());
+  for (int64_t v = 0; v < vectors;) {
+    const int which = vectors - v >= 4 ? 2 : vectors - v >= 2 ? 1 : 0;
+    kernels.dots[which](k, count, x + v * x_vector, x_vector, y, y_n, d + v * d_vector, d_vector, d_n);
+    v += 1 << which;
+  }
+}
+
 template <class T>
 class Blocked {
  public:
@@ -102,7 +114,10 @@ class Blocked {
   static constexpr int64_t kHugeBytes = 16 << 20;
   // Sums of so many are written to where they have to be waited for.
   static constexpr int64_t kFarBytes = 6 << 20;
-  static constexpr int64_t kColumns = 4096 / sizeof(T), kWideColumns = 512, kWideDepth = 64, kWideRows = 128;
+  static constexpr int64_t kColumns = 4096 / sizeof(T);
+  // A side that is computed: so many of its columns, for so long a way along k, at a time, from which up to so many
+  // rows are multiplied where they were written.
+  static constexpr int64_t kWideColumns = 512, kWideDepth = 64, kWideRows = 128;
   // Sums of so many terms take less time than writing them.
   static constexpr int64_t kShortSums = 16;
   // Rows so many bytes apart have the same places in the first-level cache.
@@ -181,6 +196,9 @@ class Blocked {
   }
 
  private:
+  // Where an element of B is; anywhere when it is computed.
+  const void* RightAt(const void* b, int64_t elements) const { return made_ ? b : At(b, s_.b_type, elements); }
+
   // Tiles of vectors of up to 32 bytes.
   static bool IsNarrow(int64_t columns) { return columns * static_cast<int64_t>(sizeof(T)) <= 64; }
 
@@ -188,7 +206,7 @@ class Blocked {
   bool Sums(const void* a, const void* b, void* d, int64_t batch, int64_t m0, int64_t m1, int64_t n0,
             int64_t n1) const {
     a = At(a, s_.a_type, m0 * s_.a_row);
-    if (!made_) b = At(b, s_.b_type, n0 * s_.b_col);
+    b = RightAt(b, n0 * s_.b_col);
     char* to = const_cast<char*>(At(d, s_.d_type, m0 * s_.d_row + n0));
     int64_t m = m1 - m0, n = n1 - n0;
     if (s_.k == 0) {
@@ -202,8 +220,7 @@ class Blocked {
       for (int64_t j = 0; j < n; j += kColumns) {
         int64_t columns = std::min(kColumns, n - j);
         T* sums = ThreadScratch().d.template Get<T>(rows * columns);
-        const void* right = made_ ? b : At(b, s_.b_type, j * s_.b_col);
-        Sum(At(a, s_.a_type, i * s_.a_row), right, sums, columns, rows, columns, -1, -1, n0 + j);
+        Sum(At(a, s_.a_type, i * s_.a_row), RightAt(b, j * s_.b_col), sums, columns, rows, columns, -1, -1, n0 + j);
         for (int64_t r = 0; r < rows; ++r) {
           StoreElements(s_.d_type, to + ((i + r) * s_.d_row + j) * SizeOf(s_.d_type), 1, columns, sums + r * columns);
         }
@@ -260,7 +277,7 @@ class Blocked {
       for (int64_t pc = 0; pc < s_.k; pc += deepest) {
         int64_t elements = std::min(deepest, s_.k - pc), depth = DepthOf(groups_, elements);
         bool finish = epilogue_ && row >= 0 && pc + elements == s_.k;
-        const void* right_from = made_ ? b : At(b, s_.b_type, jc * s_.b_col + pc * s_.b_row);
+        const void* right_from = RightAt(b, jc * s_.b_col + pc * s_.b_row);
         const R* right = packed_ ? packed_ + KeptAt(s_, groups_, pc, depth_) + (column + jc) * depth : nullptr;
         // Columns that are read where they are: whole panels, and half of one at the end.
         int64_t whole_columns = !b_in_place ? 0 : columns % (nr / 2) == 0 ? columns : columns / nr * nr;

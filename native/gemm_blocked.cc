@@ -141,12 +141,7 @@ bool VectorProduct(const GemmShape& s, const void* a, const void* b, void* d, Th
         }
         // A few columns of Y stay in the cache while all vectors meet them.
         for (int64_t j = from; dots && j < from + n; j += unit) {
-          for (int64_t v = 0; v < vectors;) {
-            const int which = vectors - v >= 4 ? 2 : vectors - v >= 2 ? 1 : 0;
-            kernels.dots[which](s.k, std::min(unit, from + n - j), x + v * x_vector, x_vector, y + j * y_n, y_n,
-                                to + v * d_vector + j * d_n, d_vector, d_n);
-            v += 1 << which;
-          }
+          Dots(s.k, vectors, x, x_vector, std::min(unit, from + n - j), y + j * y_n, y_n, to + j * d_n, d_vector, d_n);
         }
         if (epilogue && row) (*epilogue)(batch* s.m, s.m, from, n);
         if (epilogue && !row) (*epilogue)(batch* s.m + from, n, 0, s.n);
@@ -278,8 +273,9 @@ void Multiply(const GemmShape& s, const void* a, const void* b, void* d, ThreadP
   const int64_t unit = std::max<int64_t>(panel, epilogue || extras.made ? kEpilogueUnit : 0);
   // Small kept panels are read by each thread as well as packed rows would be.
   const GroupKernels* groups = GroupsOf<T>(s);
-  const bool shared =
-      extras.made || (extras.packed && !(groups && s.k * s.n * SizeOf(s.b_type) <= Blocked<T>::kLargeBytes));
+  bool shared = extras.packed && !(groups && s.k * s.n * SizeOf(s.b_type) <= Blocked<T>::kLargeBytes);
+  // What is computed is so once, where there are columns for all.
+  if (extras.made) shared = s.n >= threads * unit;
   const bool a_in_place = !Traits<T>::kComplex && !groups && s.a_col == 1;
   const auto [down, across] = GridOf(s, threads, kernels.rows, unit, shared, extras.packed, a_in_place);
   int64_t tiles = down * across;

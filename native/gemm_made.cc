@@ -30,9 +30,8 @@ Result<MadeRightCall> MadeRightCall::Of(CallDesc* call) {
 
 bool DotsWithMade(const GemmShape& s, const void* a, void* d, ThreadPool* pool, const GemmExtras& extras) {
   using gemm::ThreadScratch;
-  const MicroKernels<float>& kernels = ChosenKernels().f32;
   constexpr int64_t kUnit = kEpilogueUnit, kDots = 4, kNear = (64 << 10) / sizeof(float), kWorth = 1 << 17;
-  if (s.b_row != 1 || s.m > 2 * kernels.rows || s.k == 0 || s.add) return false;
+  if (s.b_row != 1 || s.m > 2 * ChosenKernels().f32.rows || s.k == 0 || s.add) return false;
   const auto* x = static_cast<const float*>(a);
   int64_t x_row = s.a_row;
   if (s.a_type != Element::kF32 || s.a_col != 1) {
@@ -44,31 +43,26 @@ bool DotsWithMade(const GemmShape& s, const void* a, void* d, ThreadPool* pool, 
   const bool direct = s.d_type == Element::kF32;
   const int64_t step = gemm::PackedColumns(s.k, kUnit);
   const int64_t most = std::clamp<int64_t>(kNear / step / kDots * kDots, kDots, kUnit);  // rows that a cache has
-  gemm::Spread(pool, DivideUp(s.n, kUnit), std::max<int64_t>(1, kWorth / (kUnit * s.k * s.m)),
-               [&](int64_t begin, int64_t end) {
-                 gemm::Scratch& scratch = ThreadScratch();
-                 auto* rows = scratch.row.template Get<float>(most * step);
-                 for (int64_t from = begin * kUnit; from < std::min(s.n, end * kUnit); from += kUnit) {
-                   const int64_t n = std::min(kUnit, s.n - from), to_row = direct ? s.d_row : kUnit;
-                   float* to = direct ? static_cast<float*>(d) + from : scratch.d.template Get<float>(s.m * kUnit);
-                   for (int64_t j = 0; j < n; j += most) {
-                     const int64_t count = std::min(most, n - j);
-                     (*extras.made)(rows, step, from + j, count, 0, s.k);
-                     for (int64_t i = 0; i < count; i += kDots) {
-                       for (int64_t v = 0; v < s.m;) {
-                         const int which = s.m - v >= 4 ? 2 : s.m - v >= 2 ? 1 : 0;
-                         kernels.dots[which](s.k, std::min(kDots, count - i), x + v * x_row, x_row, rows + i * step,
-                                             step, to + v * to_row + j + i, to_row, 1);
-                         v += 1 << which;
-                       }
-                     }
-                   }
-                   for (int64_t i = 0; !direct && i < s.m; ++i)
-                     StoreElements(s.d_type, static_cast<char*>(d) + (i * s.d_row + from) * SizeOf(s.d_type), 1, n,
-                                   to + i * kUnit);
-                   if (extras.epilogue) (*extras.epilogue)(0, s.m, from, n);
-                 }
-               });
+  gemm::Spread(
+      pool, DivideUp(s.n, kUnit), std::max<int64_t>(1, kWorth / (kUnit * s.k * s.m)), [&](int64_t begin, int64_t end) {
+        gemm::Scratch& scratch = ThreadScratch();
+        auto* rows = scratch.row.template Get<float>(most * step);
+        for (int64_t from = begin * kUnit; from < std::min(s.n, end * kUnit); from += kUnit) {
+          const int64_t n = std::min(kUnit, s.n - from), to_row = direct ? s.d_row : kUnit;
+          float* to = direct ? static_cast<float*>(d) + from : scratch.d.template Get<float>(s.m * kUnit);
+          for (int64_t j = 0; j < n; j += most) {
+            const int64_t count = std::min(most, n - j);
+            (*extras.made)(rows, step, from + j, count, 0, s.k);
+            for (int64_t i = 0; i < count; i += kDots) {
+              gemm::Dots(s.k, s.m, x, x_row, std::min(kDots, count - i), rows + i * step, step, to + j + i, to_row, 1);
+            }
+          }
+          for (int64_t i = 0; !direct && i < s.m; ++i)
+            StoreElements(s.d_type, static_cast<char*>(d) + (i * s.d_row + from) * SizeOf(s.d_type), 1, n,
+                          to + i * kUnit);
+          if (extras.epilogue) (*extras.epilogue)(0, s.m, from, n);
+        }
+      });
   return true;
 }
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+from dataclasses import replace
 from typing import Any
 
 import jax.numpy as jnp
@@ -11,6 +13,7 @@ import pytest
 
 import jax
 from ferrule import pipeline
+from ferrule.native import library_path
 from ferrule.pipeline import compile_program
 from ferrule.program import Call
 
@@ -149,3 +152,41 @@ def test_over_what_it_is_made_of(turned: bool) -> None:
         looped = jax.jit(lambda q: jax.lax.fori_loop(0, 3, lambda _, q: step(q), q))(q)
     np.testing.assert_allclose(found, exact(q.astype("d")), rtol=0, atol=3e-6)
     np.testing.assert_allclose(looped, exact(exact(exact(q.astype("d")))), rtol=0, atol=1e-5)
+
+
+def damaged(change: dict[str, Any]) -> str:
+    """What loading says of a program whose product has other attributes."""
+    module = jax.jit(by_column).trace(rows(8), BYTES, SCALES).lower(lowering_platforms=("cpu",))
+    program = compile_program(str(module.compiler_ir("stablehlo")).encode())
+    for block in program.blocks:
+        for i, step in enumerate(block):
+            if isinstance(step, Call) and "made" in step.attrs:
+                block[i] = replace(step, attrs={**step.attrs, **change})
+    program.packed = b""  # the blocks as they were
+    lib, data, handle = ctypes.CDLL(library_path()), program.serialize(), ctypes.c_void_p()
+    lib.ferrule_program_load.argtypes = [ctypes.c_char_p, ctypes.c_size_t, ctypes.c_void_p]
+    lib.ferrule_last_error.restype = ctypes.c_char_p
+    lib.ferrule_program_free.argtypes = [ctypes.c_void_p]
+    if lib.ferrule_program_load(data, len(data), ctypes.byref(handle)):
+        return lib.ferrule_last_error().decode()
+    lib.ferrule_program_free(handle)
+    return ""
+
+
+@pytest.mark.parametrize(
+    "change, said",
+    [
+        ({}, ""),
+        ({"made_of": 0}, "what the right side is made of does not fit the operands"),
+        ({"made_of": -1}, "what the right side is made of does not fit the operands"),
+        ({"made_of": 3}, "what the right side is made of does not fit the operands"),
+        ({"made_of": 2**40}, "what the right side is made of does not fit the operands"),
+        ({"made": 1}, "attribute `made` is not a function"),
+        ({"b_strides": (0, N + 1, 1)}, "a right side that is computed does not fit"),
+        ({"b_strides": (0, 1, N)}, "a right side that is computed does not fit"),
+        ({"batch": 2, "m": 4}, "a right side that is computed does not fit"),
+    ],
+)
+def test_damaged(change: dict[str, Any], said: str) -> None:
+    found = damaged(change)
+    assert said in found if said else not found, found

@@ -12,6 +12,6 @@ ABOUT = {"batch": 1, "m": 2, "n": 3, "k": 4, "a_strides": (0, 4, 1), "b_strides"
 
 @pytest.mark.parametrize("count", [-1, 1, 2, 2**40])
 def test_damaged(count: int) -> None:
-    """It says what its right side is made of, but not by what, or has fewer operands."""
+    """It says of how many operands its right side is made, but not by what."""
     with pytest.raises(RuntimeError, match="gemm: what the right side is made of does not fit the operands"):
         call("gemm", SIDES, [((2, 3), "f")], ABOUT | {"made_of": count})

@@ -68,7 +68,7 @@ def emit_block_kernel(
     of them are worth a thread. What lies `ahead` elements further than what is read of large arrays is asked for."""
     family, outputs = start(block.args, block.results, symbol, machine, counts=4 + alone)
     found = _loops(block, columns)
-    assert found is not None, "passes/finish.py asks `fits` first"
+    assert found is not None, "passes/finish.py and made_sides.py ask `fits` first"
     sizes, shape = found[0], block.results[0].shape
     rows = prod(sizes[:-1])
     width = lane_count(block, machine, columns, rows)

@@ -15,10 +15,11 @@ from __future__ import annotations
 from math import prod
 
 from ferrule.codegen.block_kernel import fits
-from ferrule.ir import Block, Op, Tensor, Value, rewrite, tensor
+from ferrule.ir import Block, Op, Tensor, rewrite, tensor
 from ferrule.ir.types import bf16, f32
 from ferrule.passes.allocate import viewed
 from ferrule.passes.finish import MOST
+from ferrule.passes.operand_parts import readers
 from ferrule.passes.simplify import eliminate_dead_code
 from ferrule.targets.machine import Machine
 
@@ -42,7 +43,7 @@ def made_sides(block: Block, machine: Machine) -> Block:
                 continue
             side = op.operands[1]
             kernel = viewed(side).op
-            if kernel is None or kernel not in here or not _only_reader(side, op, users, kept):
+            if kernel is None or kernel not in here or readers(viewed(side), users, kept) != [op]:
                 continue
             if (region := _computed(kernel, op, machine)) is None:
                 continue
@@ -75,7 +76,7 @@ def _ours(op: Op, machine: Machine) -> bool:
         return False
     attrs, side = op.attrs["attrs"], tensor(op.operands[1])
     m, n, k = attrs["m"], attrs["n"], attrs["k"]
-    if attrs["batch"] != 1 or attrs.get("packed") or "parts" in attrs or n < COLUMNS or k * n < LARGE:
+    if attrs["batch"] != 1 or attrs.get("packed") or n < COLUMNS or k * n < LARGE:
         return False
     if side.size != k * n or list(attrs["b_strides"][1:]) not in ([n, 1], [1, k]):
         return False
@@ -84,16 +85,6 @@ def _ours(op: Op, machine: Machine) -> bool:
     if types == {f32}:
         return not machine.has_tiles or m <= ROWS_BESIDE_TILES
     return types <= {f32, bf16} and m <= (NARROW_ROWS_BESIDE_TILES if machine.has_tiles else NARROW_ROWS)
-
-
-def _only_reader(value: Value, op: Op, users: dict[Value, list[Op]], kept: set[Value]) -> bool:
-    """Does nobody but the op read the value, what it is a view of, and that once?"""
-    while True:
-        if value in kept or len(users.get(value, ())) != 1 or op.operands.count(value) > 1:
-            return False
-        if value.op is None or value.op.name != "reshape":
-            return True
-        (value,) = value.op.operands
 
 
 def _computed(kernel: Op, op: Op, machine: Machine) -> Block | None:

@@ -117,20 +117,20 @@ def _part(copy: Op, users: dict[Value, list[Op]], kept: set[Value]) -> Part | No
             part = Part(source, offset, index, shape[d] - sizes[d], steps[d])
     if not _stays(source, users, kept):
         return None
-    return part if all(_takes_parts(reader) for reader in _readers(copy.result, users, kept)) else None
+    return part if all(_takes_parts(reader) for reader in readers(copy.result, users, kept)) else None
 
 
-def _readers(value: Value, users: dict[Value, list[Op]], kept: set[Value]) -> list[Op | None]:
+def readers(value: Value, users: dict[Value, list[Op]], kept: set[Value]) -> list[Op | None]:
     """Who reads a value or a view of it; None stands for the caller of the program."""
     found: list[Op | None] = [None] if value in kept else []
     for op in users.get(value, ()):
-        found += _readers(op.result, users, kept) if op.name == "reshape" else [op]
+        found += readers(op.result, users, kept) if op.name == "reshape" else [op]
     return found
 
 
 def _stays(source: Value, users: dict[Value, list[Op]], kept: set[Value]) -> bool:
     """Does nobody update the array in place or carry it on? Who read a copy did not mind."""
-    return all(_only_reads(reader) for reader in _readers(viewed(source), users, kept))
+    return all(_only_reads(reader) for reader in readers(viewed(source), users, kept))
 
 
 def _only_reads(op: Op | None) -> bool:

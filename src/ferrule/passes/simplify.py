@@ -137,12 +137,10 @@ class _Sweep:
         name = op.name
         if ours:
             self.passed.append(op)
-        if name == "while":
-            slim = self._invariant_carries(out, op, operands)
-            return self._once(out, op, operands, ours) if slim is None else slim
-        if name in ("case", "if"):
-            branch = self._known_branch(out, op, operands)
-            return self._once(out, op, operands, ours) if branch is None else branch
+        if name in ("while", "case", "if"):
+            simpler = self._invariant_carries if name == "while" else self._known_branch
+            changed = simpler(out, op, operands)
+            return self._once(out, op, operands, ours) if changed is None else changed
         before = len(out.ops)
         rule = RULES.get(name)
         if rule is not None and (new := rule(out, op, operands)) is not None:
@@ -167,12 +165,7 @@ class _Sweep:
             key = self._key(op, operands)
         if (known := table.get(key)) is not None:
             return known
-        if ours:
-            op.operands = operands
-            out.ops.append(op)
-            table[key] = op.results
-        else:
-            table[key] = out.add(op.name, operands, [r.type for r in op.results], op.attrs, op.regions, op.loc).results
+        table[key] = _kept(out, op, operands, ours).results
         return table[key]
 
     def _settle(self, out: Block, before: int, values: Sequence[Value]) -> Sequence[Value]:
@@ -197,13 +190,8 @@ class _Sweep:
         for other in alike:
             if _key(other, other.operands, {}) == key:
                 return other.results
-        if ours:
-            op.operands = operands
-            out.ops.append(op)
-        else:
-            op = out.add(op.name, operands, [r.type for r in op.results], op.attrs, op.regions, op.loc)
-        alike.append(op)
-        return op.results
+        alike.append(_kept(out, op, operands, ours))
+        return alike[-1].results
 
     def _key(self, op: Op, operands: list[Value]) -> Any:
         if op.regions:
@@ -258,6 +246,15 @@ class _Sweep:
         else:
             region = op.regions[index if 0 <= index < len(op.regions) else -1]
         return inline(out, region, [])
+
+
+def _kept(out: Block, op: Op, operands: list[Value], ours: bool) -> Op:
+    """The op, now the block's, or a copy where it may be somebody else's."""
+    if not ours:
+        return out.add(op.name, operands, [r.type for r in op.results], op.attrs, op.regions, op.loc)
+    op.operands = operands
+    out.ops.append(op)
+    return op
 
 
 def _key(op: Op, operands: Sequence[Any], inside: dict[Value, int]) -> Any:
