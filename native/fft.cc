@@ -183,6 +183,30 @@ class Fft : public Prepared {
     });
   }
 
+  // Runs `some(y, z, scratch, row, count)`, which writes `numbers` numbers for each of `count` rows to y: `to`, or a place
+  // nearby from where they go past the caches. They are as many rows as FftPlan::TransformShort takes; z is memory for
+  // that many, `scratch` what it asks for.
+  template <class F>
+  void ForShort(const FftPlan<R>& plan, int64_t rows, R* to, int64_t numbers, ThreadPool& pool, F&& some) const {
+    const int64_t most = plan.short_rows(), of_z = 2 * most * plan.size(), scratch_numbers = of_z + 2 * plan.size();
+    const bool past = Past(rows * numbers);
+    pool.For((rows + most - 1) / most, std::max<int64_t>(1, kRowGrain / (most * plan.size())),
+             [&](int64_t begin, int64_t end) {
+      static thread_local AlignedScratch memory;
+      R* scratch = memory.Get<R>(scratch_numbers + of_z + most * numbers);
+      R *z = scratch + scratch_numbers, *y = z + of_z;
+      for (int64_t row = begin * most; row < std::min(rows, end * most); row += most) {
+        const int64_t count = std::min(most, rows - row);
+        R* there = to + row * numbers;
+        some(past ? y : there, z, scratch, row, count);
+        if (past) CopyPastCaches(there, y, count * numbers * static_cast<int64_t>(sizeof(R)));
+      }
+    });
+  }
+
+  // Are rows transformed some together?
+  static bool ByShort(const FftPlan<R>& plan, int64_t rows) { return plan.short_rows() && rows >= plan.short_rows(); }
+
   // Complex transforms of `count` signals along dimension d.
   void Along(int64_t d, const C* from, C* to, int64_t count, bool inverse, R scale, ThreadPool& pool) const {
     const FftPlan<R>& plan = *plans_[d];
@@ -190,6 +214,12 @@ class Fft : public Prepared {
     int64_t n = d == last ? columns_ : lengths_[d], inner = 1, outer = count;
     for (int64_t i = d + 1; i <= last; ++i) inner *= i == last ? columns_ : lengths_[i];
     for (int64_t i = 0; i < d; ++i) outer *= lengths_[i];
+    if (inner == 1 && ByShort(plan, outer)) {
+      ForShort(plan, outer, Parts(to), 2 * n, pool, [&](R* y, R*, R* scratch, int64_t row, int64_t rows) {
+        plan.TransformShort(Parts(from + row * n), y, rows, scratch, inverse, scale);
+      });
+      return;
+    }
     if (inner == 1 && ByRows(plan, outer)) {
       const bool past = Past(2 * outer * n);
       ForRows(plan, outer, pool, [&](R* scratch, int64_t row) {
@@ -200,6 +230,12 @@ class Fft : public Prepared {
       return;
     }
     ForLines(plan.size(), outer * inner, pool, [&](R* re, R* im, R* scratch, int64_t line, int64_t lanes) {
+      if (inner == 1) {
+        ToLanes(Parts(from + line * n), n, re, im, lanes, lanes);
+        const auto [yr, yi] = Ordered(plan, re, im, scratch, lanes, inverse);
+        ToRows(yr, yi, lanes, lanes, Parts(to + line * n), n, scale);
+        return;
+      }
       int64_t start[kLanes] = {};
       for (int64_t l = 0; l < lanes; ++l) start[l] = (line + l) / inner * n * inner + (line + l) % inner;
       bool together = start[lanes - 1] - start[0] == lanes - 1;  // the lines are neighbours in memory
@@ -207,8 +243,7 @@ class Fft : public Prepared {
         plan.TransformLines(Parts(from + start[0]), Parts(to + start[0]), inner, re, inverse, scale);
         return;
       }
-      if (inner == 1) ToLanes(Parts(from + start[0]), n, re, im, lanes, lanes);
-      for (int64_t i = 0; inner > 1 && i < n; ++i) {
+      for (int64_t i = 0; i < n; ++i) {
         if (together) {
           loops_.split(Parts(from + start[0] + i * inner), re + i * lanes, im + i * lanes, lanes);
           continue;
@@ -219,18 +254,24 @@ class Fft : public Prepared {
           im[i * lanes + l] = x.imag();
         }
       }
-      plan.Transform(inverse ? im : re, inverse ? re : im, scratch, lanes);
-      if (inner == 1) ToRows(re, im, lanes, lanes, Parts(to + start[0]), n, scale);
-      for (int64_t i = 0; inner > 1 && i < n; ++i) {
+      const auto [yr, yi] = Ordered(plan, re, im, scratch, lanes, inverse);
+      for (int64_t i = 0; i < n; ++i) {
         if (together) {
-          loops_.join(re + i * lanes, im + i * lanes, Parts(to + start[0] + i * inner), lanes, scale);
+          loops_.join(yr + i * lanes, yi + i * lanes, Parts(to + start[0] + i * inner), lanes, scale);
           continue;
         }
         for (int64_t l = 0; l < lanes; ++l) {
-          to[start[l] + i * inner] = C(re[i * lanes + l] * scale, im[i * lanes + l] * scale);
+          to[start[l] + i * inner] = C(yr[i * lanes + l] * scale, yi[i * lanes + l] * scale);
         }
       }
     });
+  }
+
+  // FftPlan::Transform of lanes, either way; where their real and imaginary parts are then.
+  static std::pair<R*, R*> Ordered(const FftPlan<R>& plan, R* re, R* im, R* scratch, int64_t lanes, bool inverse) {
+    if (!inverse) return plan.Transform(re, im, scratch, lanes);
+    const auto [yi, yr] = plan.Transform(im, re, scratch, lanes);
+    return {yr, yi};
   }
 
   // Are rows transformed one by one? Else as lanes beside each other.
@@ -299,6 +340,16 @@ class Fft : public Prepared {
       return;
     }
     const FftPlan<R>& plan = *plans_.back();
+    if (even && ByShort(plan, Rows(count))) {
+      ForShort(plan, Rows(count), Parts(to), 2 * columns_, pool,
+               [&](R* y, R* z, R* scratch, int64_t row, int64_t rows) {
+        plan.TransformShort(from + row * n, z, rows, scratch, false, R(1));
+        for (int64_t i = 0; i < rows; ++i) {
+          loops_.unfold(z + i * n, roots_->values.data(), y + 2 * i * columns_, h, 0, h);
+        }
+      });
+      return;
+    }
     if (ByRows(plan, Rows(count))) {
       const bool past = Past(2 * Rows(count) * columns_);
       ForRows(plan, Rows(count), pool, [&](R* scratch, int64_t row) {
@@ -317,17 +368,18 @@ class Fft : public Prepared {
     ForLines(plan.size(), Rows(count), pool, [&](R* re, R* im, R* scratch, int64_t line, int64_t lanes) {
       if (even) {
         ToLanes(from + line * n, h, re, im, lanes, lanes);
-        plan.Transform(re, im, scratch, lanes);
-        ToRows(re, im, lanes, lanes, scratch, h, R(1));
+        const auto [yr, yi] = plan.Transform(re, im, scratch, lanes);
+        R* z = yr == re ? scratch : re;
+        ToRows(yr, yi, lanes, lanes, z, h, R(1));
         for (int64_t l = 0; l < lanes; ++l) {
-          loops_.unfold(scratch + l * n, roots_->values.data(), Parts(to + (line + l) * columns_), h, 0, h);
+          loops_.unfold(z + l * n, roots_->values.data(), Parts(to + (line + l) * columns_), h, 0, h);
         }
         return;
       }
       RealToLanes(from + line * n, n, re, lanes, lanes);
       std::fill_n(im, n * lanes, R(0));
-      plan.Transform(re, im, scratch, lanes);
-      ToRows(re, im, lanes, lanes, Parts(to + line * columns_), columns_, R(1));
+      const auto [yr, yi] = plan.Transform(re, im, scratch, lanes);
+      ToRows(yr, yi, lanes, lanes, Parts(to + line * columns_), columns_, R(1));
     });
   }
 
@@ -355,6 +407,15 @@ class Fft : public Prepared {
       return;
     }
     const FftPlan<R>& plan = *plans_.back();
+    if (even && ByShort(plan, Rows(count))) {
+      ForShort(plan, Rows(count), to, n, pool, [&](R* y, R* z, R* scratch, int64_t row, int64_t rows) {
+        for (int64_t i = 0; i < rows; ++i) {
+          loops_.fold(Parts(from + (row + i) * columns_), roots_->values.data(), z + i * n, h, 0, h);
+        }
+        plan.TransformShort(z, y, rows, scratch, true, scale_);
+      });
+      return;
+    }
     const bool past = Past(Rows(count) * n);
     if (ByRows(plan, Rows(count)) && !even) {
       ForRows(plan, Rows(count), pool, [&](R* scratch, int64_t row) {
@@ -390,8 +451,8 @@ class Fft : public Prepared {
           loops_.fold(Parts(from + (line + l) * columns_), roots_->values.data(), scratch + l * n, h, 0, h);
         }
         ToLanes(scratch, h, re, im, lanes, lanes);
-        plan.Transform(im, re, scratch, lanes);
-        ToRows(re, im, lanes, lanes, to + line * n, h, scale_);
+        const auto [yi, yr] = plan.Transform(im, re, scratch, lanes);
+        ToRows(yr, yi, lanes, lanes, to + line * n, h, scale_);
         return;
       }
       ToLanes(Parts(from + line * columns_), columns_, re, im, lanes, lanes);
@@ -400,8 +461,8 @@ class Fft : public Prepared {
         const int64_t at = k * lanes, other = (n - k) * lanes;
         for (int64_t l = 0; l < lanes; ++l) re[at + l] = re[other + l], im[at + l] = -im[other + l];
       }
-      plan.Transform(im, re, scratch, lanes);
-      LanesToReal(re, lanes, lanes, to + line * n, n, scale_);
+      const R* y = plan.Transform(im, re, scratch, lanes).second;
+      LanesToReal(y, lanes, lanes, to + line * n, n, scale_);
     });
   }
 

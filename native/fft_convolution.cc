@@ -80,10 +80,10 @@ void FftConvolution<R>::Lanes(const R* xr, const R* xi, int64_t step, R* yr, R* 
   scale(xr, xi, step, chirp_.data(), ar, ai, lanes, n_, lanes);
   std::fill(ar + n_ * lanes, ai, R(0));
   std::fill(ai + n_ * lanes, more, R(0));
-  plan_->Transform(ar, ai, more, lanes);
-  scale(ar, ai, lanes, filter_.data(), ar, ai, lanes, size_, lanes);
-  plan_->Transform(ai, ar, more, lanes);  // the inverse
-  scale(ar, ai, lanes, chirp_.data(), yr, yi, to_step, n_, lanes);
+  const auto [br, bi] = plan_->Transform(ar, ai, more, lanes);
+  scale(br, bi, lanes, filter_.data(), br, bi, lanes, size_, lanes);
+  const auto [ci, cr] = plan_->Transform(bi, br, br == ar ? more : ar, lanes);  // the inverse
+  scale(cr, ci, lanes, chirp_.data(), yr, yi, to_step, n_, lanes);
 }
 
 template <class R>

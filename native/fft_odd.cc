@@ -42,8 +42,8 @@ typename OddFft<R>::Spectrum OddFft<R>::Forward(const R* x, R* scratch) const {
   const int64_t numbers = rest_ * (half_ + 1) * kLine<R>;
   R *re = scratch, *im = re + numbers;
   FftLoops<R>().real_first(radix_, roots_.data(), x, re, im, rest_, twiddle_.data());
-  plan_->Transform(re, im, im + numbers, (half_ + 1) * kLine<R>);
-  return {re, im, spectrum_.data()};
+  const auto [yr, yi] = plan_->Transform(re, im, im + numbers, (half_ + 1) * kLine<R>);
+  return {yr, yi, spectrum_.data()};
 }
 
 template <class R>
@@ -51,11 +51,10 @@ const R* OddFft<R>::Inverse(const R* re, const R* im, R* scratch) const {
   const int64_t numbers = rest_ * (half_ + 1) * kLine<R>;
   R* x = scratch;
   if (rest_ > 1) {
-    R *parts_re = scratch, *parts_im = parts_re + numbers;
-    x = parts_im + numbers;
+    R *parts_re = scratch, *parts_im = parts_re + numbers, *more = parts_im + numbers;
     FftLoops<R>().order(parts_.data(), rest_ * (half_ + 1), re, im, parts_re, parts_im);
-    plan_->Transform(parts_im, parts_re, x, (half_ + 1) * kLine<R>);
-    re = parts_re, im = parts_im;
+    const auto [yi, yr] = plan_->Transform(parts_im, parts_re, more, (half_ + 1) * kLine<R>);
+    re = yr, im = yi, x = yr == parts_re ? more : parts_re;
   }
   FftLoops<R>().real_last(radix_, roots_.data(), re, im, x, rest_, twiddle_.data());
   return x;

@@ -146,6 +146,21 @@ FftPlan<R>::FftPlan(int64_t n) : n_(n), by_lines_(ByLines(n)) {
     stages_.push_back(std::move(stage));
     length /= radix;
   }
+  for (const ShortFft<R>& known : FftLoops<R>().short_rows) {
+    if (known.rows * known.columns != n) continue;
+    short_ = &known;
+    const int64_t of_line = std::min(known.columns, known.lanes);
+    short_twiddle_.resize(2 * (known.rows - 1) * std::max(known.columns, known.lanes));
+    R* to = short_twiddle_.data();
+    for (int64_t first = 0; first < known.columns; first += of_line) {
+      for (int64_t r = 1; r < known.rows; ++r, to += 2 * known.lanes) {
+        for (int64_t l = 0; l < known.lanes; ++l) {
+          auto [re, im] = roots((first + l % of_line) * r);
+          to[l] = static_cast<R>(re), to[known.lanes + l] = static_cast<R>(im);
+        }
+      }
+    }
+  }
   // What the first stage sorts is the length of the next one's vectors.
   if (factors.size() < 2 || factors[0] < 4 || !Known<R>(factors[0])) return;
   const Stage& stage = stages_[0];
@@ -189,7 +204,7 @@ R* FftPlan<R>::RunSome(size_t first, size_t end, R* x, R* y, int64_t lanes, cons
 }
 
 template <class R>
-void FftPlan<R>::Transform(R* re, R* im, R* scratch, int64_t lanes) const {
+std::pair<R*, R*> FftPlan<R>::Transform(R* re, R* im, R* scratch, int64_t lanes) const {
   R *xr = re, *xi = im, *yr = scratch, *yi = scratch + n_ * lanes;
   int64_t span = lanes;
   for (const Stage& s : stages_) {
@@ -198,10 +213,7 @@ void FftPlan<R>::Transform(R* re, R* im, R* scratch, int64_t lanes) const {
     std::swap(xi, yi);
     span *= s.radix;
   }
-  if (xr != re) {
-    std::copy_n(xr, n_ * lanes, re);
-    std::copy_n(xi, n_ * lanes, im);
-  }
+  return {xr, xi};
 }
 
 template <class R>
@@ -217,6 +229,15 @@ void FftPlan<R>::TransformRow(const R* from, R* to, R* scratch, bool inverse, R 
   const R* x = RunSome(1, stages_.size() - 1, scratch, scratch + 2 * n_, 1, ahead);
   ahead.Ask(stages_.size() - 1, stages_.size());
   FftLoops<R>().last[last.radix][inverse](x, x + n_, to, n_ / last.radix, scale);
+}
+
+template <class R>
+void FftPlan<R>::TransformShort(const R* from, R* to, int64_t count, R* scratch, bool inverse, R scale) const {
+  const int64_t row = 2 * n_;
+  if (count == short_->signals) {
+    return short_->run[inverse](from, row, to, row, scratch, short_twiddle_.data(), scale);
+  }
+  for (int64_t i = 0; i < count; ++i) TransformRow(from + i * row, to + i * row, scratch, inverse, scale);
 }
 
 template <class R>

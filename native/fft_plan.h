@@ -1,4 +1,4 @@
-// Discrete Fourier transforms of one length: Stockham's self-sorting algorithm in radices 8, 4, 2, 3, 5 and other small
+// Discrete Fourier transforms of one length: Stockham's self-sorting algorithm in radices 8, 4, 2, 3, 5, 7 and other small
 // primes; large prime factors by convolutions.
 #pragma once
 
@@ -72,10 +72,10 @@ class FftPlan {
 
   int64_t size() const { return n_; }
 
-  // Transforms `lanes` interleaved signals in place, forward and unscaled: element i of signal l is
-  // re[i * lanes + l] + i im[i * lanes + l]; `scratch` has 2 size() numbers for each. For the inverse transform
-  // exchange re and im.
-  void Transform(R* re, R* im, R* scratch, int64_t lanes) const;
+  // Transforms `lanes` interleaved signals, forward and unscaled: element i of signal l is re[i * lanes + l] + i im[i *
+  // lanes + l]; `scratch` has 2 size() numbers for each. Returns where the real and the imaginary parts of the results
+  // are: in re and im or, one part behind the other, in scratch. For the inverse transform exchange re and im.
+  std::pair<R*, R*> Transform(R* re, R* im, R* scratch, int64_t lanes) const;
 
   // Can one signal be transformed by itself with full vectors? Then nothing has to be interleaved with others.
   bool by_rows() const { return !first_.empty() || alone(); }
@@ -85,6 +85,12 @@ class FftPlan {
   // One signal of interleaved real and imaginary parts, times `scale`; `scratch` has 4 size() numbers. `from` may be
   // `to`.
   void TransformRow(const R* from, R* to, R* scratch, bool inverse, R scale, const RowAhead& ahead = {}) const;
+
+  // How many rows TransformShort takes together; 0 where it cannot do this length.
+  int64_t short_rows() const { return short_ ? short_->signals : 0; }
+  // `count` rows, up to as many, one behind the other, as TransformRow does one; `scratch` has 2 size() numbers for each
+  // of short_rows(), and at least two of them.
+  void TransformShort(const R* from, R* to, int64_t count, R* scratch, bool inverse, R scale) const;
 
   // Can neighbouring signals be transformed without a copy of them as lanes?
   static bool ByLines(int64_t n);
@@ -120,6 +126,8 @@ class FftPlan {
   int64_t n_;
   bool by_lines_;
   std::vector<Stage> stages_;
+  const ShortFft<R>* short_ = nullptr;
+  std::vector<R> short_twiddle_;
   std::vector<R> first_;  // by_rows: the first stage's twiddle factors as FftStages::first wants them
 };
 

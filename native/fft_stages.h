@@ -2,72 +2,15 @@
 // sets FERRULE_ISA, turns the instructions on with a pragma, and includes this file. The loops are plain; the compiler
 // makes vectors of them. As in gemm_kernel.h, nothing of the standard library may be instantiated here.
 #include "fft_any.h"
+#include "fft_points.h"
 #include "fft_real.h"
+#include "fft_short.h"
 #include "fft_tables.h"
 #include "fft_turn.h"
 #include "fft_wide.h"
 
 namespace ferrule {
 namespace FERRULE_ISA {
-
-template <class V>
-FERRULE_ALWAYS void Points4(V& r0, V& i0, V& r1, V& i1, V& r2, V& i2, V& r3, V& i3) {
-  V pr = r0 + r2, pi = i0 + i2, qr = r0 - r2, qi = i0 - i2;
-  V ur = r1 + r3, ui = i1 + i3, vr = r1 - r3, vi = i1 - i3;
-  r0 = pr + ur, i0 = pi + ui;
-  r1 = qr + vi, i1 = qi - vr;
-  r2 = pr - ur, i2 = pi - ui;
-  r3 = qr - vi, i3 = qi + vr;
-}
-
-// The transform of kRadix points in place; V is R or a vector of them.
-template <class R, int kRadix, class V>
-FERRULE_ALWAYS void Points(V* re, V* im) {
-  if constexpr (kRadix == 2) {
-    V r = re[0] - re[1], i = im[0] - im[1];
-    re[0] += re[1], im[0] += im[1];
-    re[1] = r, im[1] = i;
-  } else if constexpr (kRadix == 3) {
-    constexpr R kSin = static_cast<R>(0.866025403784438646763723170752936183);
-    V tr = re[1] + re[2], ti = im[1] + im[2];
-    V ur = (re[1] - re[2]) * kSin, ui = (im[1] - im[2]) * kSin;
-    V mr = re[0] - tr * R(0.5), mi = im[0] - ti * R(0.5);
-    re[0] += tr, im[0] += ti;
-    re[1] = mr + ui, im[1] = mi - ur;
-    re[2] = mr - ui, im[2] = mi + ur;
-  } else if constexpr (kRadix == 4) {
-    Points4(re[0], im[0], re[1], im[1], re[2], im[2], re[3], im[3]);
-  } else if constexpr (kRadix == 5) {
-    constexpr R c1 = static_cast<R>(0.309016994374947424102293417182819059);
-    constexpr R c2 = static_cast<R>(-0.809016994374947424102293417182819059);
-    constexpr R s1 = static_cast<R>(0.951056516295153572116439333379382143);
-    constexpr R s2 = static_cast<R>(0.587785252292473129168705954639072769);
-    V pr = re[1] + re[4], pi = im[1] + im[4], qr = re[1] - re[4], qi = im[1] - im[4];
-    V ur = re[2] + re[3], ui = im[2] + im[3], vr = re[2] - re[3], vi = im[2] - im[3];
-    V ar1 = re[0] + c1 * pr + c2 * ur, ai1 = im[0] + c1 * pi + c2 * ui;
-    V ar2 = re[0] + c2 * pr + c1 * ur, ai2 = im[0] + c2 * pi + c1 * ui;
-    V br1 = s1 * qr + s2 * vr, bi1 = s1 * qi + s2 * vi;
-    V br2 = s2 * qr - s1 * vr, bi2 = s2 * qi - s1 * vi;
-    re[0] += pr + ur, im[0] += pi + ui;
-    re[1] = ar1 + bi1, im[1] = ai1 - br1;
-    re[4] = ar1 - bi1, im[4] = ai1 + br1;
-    re[2] = ar2 + bi2, im[2] = ai2 - br2;
-    re[3] = ar2 - bi2, im[3] = ai2 + br2;
-  } else {
-    static_assert(kRadix == 8);
-    constexpr R kHalf = static_cast<R>(0.707106781186547524400844362104849039);
-    // Even and odd points, then eighth roots of one: (1 - i) / sqrt 2, -i, (-1 - i) / sqrt 2.
-    Points4(re[0], im[0], re[2], im[2], re[4], im[4], re[6], im[6]);
-    Points4(re[1], im[1], re[3], im[3], re[5], im[5], re[7], im[7]);
-    V er[4] = {re[0], re[2], re[4], re[6]}, ei[4] = {im[0], im[2], im[4], im[6]};
-    V dr[4] = {re[1], (re[3] + im[3]) * kHalf, im[5], (im[7] - re[7]) * kHalf};
-    V di[4] = {im[1], (im[3] - re[3]) * kHalf, -re[5], -(re[7] + im[7]) * kHalf};
-    for (int k = 0; k < 4; ++k) {
-      re[k] = er[k] + dr[k], im[k] = ei[k] + di[k];
-      re[k + 4] = er[k] - dr[k], im[k + 4] = ei[k] - di[k];
-    }
-  }
-}
 
 // The points but the first, multiplied by the powers of a root in `w`.
 template <int kRadix, class R, class V>
@@ -80,13 +23,13 @@ FERRULE_ALWAYS void Twiddle(V* re, V* im, const R* w) {
   }
 }
 
-// One vector's part of a stage: points `step` apart, results `span`.
-template <int kBytes, int kRadix, class R>
+// One vector's part of a stage: points `step` apart, results `span`. The factors of the first j are ones.
+template <int kBytes, int kRadix, bool kOnes, class R>
 FERRULE_ALWAYS void Butterflies(const R* ar, const R* ai, int64_t step, R* br, R* bi, int64_t span, const R* w) {
   alignas(64) typename Wide<R, kBytes>::V re[kRadix], im[kRadix];
   for (int r = 0; r < kRadix; ++r) re[r] = At<kBytes>(ar + r * step), im[r] = At<kBytes>(ai + r * step);
   Points<R, kRadix>(re, im);
-  Twiddle<kRadix>(re, im, w);
+  if constexpr (!kOnes) Twiddle<kRadix>(re, im, w);
   for (int r = 0; r < kRadix; ++r) At<kBytes>(br + r * span) = re[r], At<kBytes>(bi + r * span) = im[r];
 }
 
@@ -127,7 +70,7 @@ FERRULE_ALWAYS void StageOf(const R* xr, const R* xi, R* yr, R* yi, int64_t rest
   }
   for (; j < rest; ++j, twiddle += 2 * (kRadix - 1)) {
     const int64_t from = j * apart, to = kRadix * j * kSpan;
-    Butterflies<kBytes, kRadix>(xr + from, xi + from, step, yr + to, yi + to, kSpan, twiddle);
+    Butterflies<kBytes, kRadix, false>(xr + from, xi + from, step, yr + to, yi + to, kSpan, twiddle);
   }
 }
 
@@ -145,17 +88,20 @@ void Stage(const R* __restrict xr, const R* __restrict xi, R* __restrict yr, R* 
     const R *ar = xr + j * apart, *ai = xi + j * apart;
     R *br = yr + kRadix * j * span, *bi = yi + kRadix * j * span;
     int64_t t = 0;
+    for (; j == 0 && t + kFull<R> <= span; t += kFull<R>) {
+      Butterflies<kFullBytes, kRadix, true>(ar + t, ai + t, step, br + t, bi + t, span, twiddle);
+    }
     for (; t + kFull<R> <= span; t += kFull<R>) {
       const R* w = twiddle;
       asm("" : "+r"(w));  // else all factors are prepared before the loop, and there are more of them than registers
-      Butterflies<kFullBytes, kRadix>(ar + t, ai + t, step, br + t, bi + t, span, w);
+      Butterflies<kFullBytes, kRadix, false>(ar + t, ai + t, step, br + t, bi + t, span, w);
     }
     if (t + kWidth<R> <= span) {
-      Butterflies<32, kRadix>(ar + t, ai + t, step, br + t, bi + t, span, twiddle);
+      Butterflies<32, kRadix, false>(ar + t, ai + t, step, br + t, bi + t, span, twiddle);
       t += kWidth<R>;
     }
     if (t + kWidth<R> / 2 <= span) {
-      Butterflies<16, kRadix>(ar + t, ai + t, step, br + t, bi + t, span, twiddle);
+      Butterflies<16, kRadix, false>(ar + t, ai + t, step, br + t, bi + t, span, twiddle);
       t += kWidth<R> / 2;
     }
     for (; t < span; ++t) {
@@ -297,20 +243,22 @@ void LastOfLines(const R* __restrict xr, const R* __restrict xi, R* __restrict y
 template <class R>
 void Turn(const R* __restrict xr, const R* __restrict xi, int64_t count, const R* near, const R* far, R* __restrict y,
           int64_t block) {
-  constexpr int kW = kWidth<R>;
+  constexpr int kW = kFull<R>;
+  typedef typename Wide<R, kFullBytes>::V V;
   for (int64_t k = 0; k < count; k += kW) {
     for (int64_t j = 0; j < kLine<R>; j += kW) {
-      alignas(64) typename Wide<R>::V re[kW], im[kW];
+      alignas(64) V re[kW], im[kW];
       for (int i = 0; i < kW; ++i) {
         const R *x = xr + (k + i) * kLine<R> + j, *n = near + 2 * (k + i) * kLine<R> + j, *f = far + 2 * (k + i);
-        typename Wide<R>::V ar = At(x), ai = At(xi + (x - xr)), nr = At(n), ni = At(n + kLine<R>);
-        typename Wide<R>::V wr = nr * f[0] - ni * f[1], wi = nr * f[1] + ni * f[0];
+        const V ar = At<kFullBytes>(x), ai = At<kFullBytes>(xi + (x - xr));
+        const V nr = At<kFullBytes>(n), ni = At<kFullBytes>(n + kLine<R>);
+        const V wr = nr * f[0] - ni * f[1], wi = nr * f[1] + ni * f[0];
         re[i] = ar * wr - ai * wi;
         im[i] = ar * wi + ai * wr;
       }
       R* to = y + k / kLine<R> * block + j * 2 * kLine<R> + k % kLine<R>;
-      StoreTurned<kW>(to, re, 2 * kLine<R>);
-      StoreTurned<kW>(to + kLine<R>, im, 2 * kLine<R>);
+      Turned(re, [&](int i, const auto& x) { At<kFullBytes>(to + 2 * kLine<R> * i) = x; });
+      Turned(im, [&](int i, const auto& x) { At<kFullBytes>(to + 2 * kLine<R> * i + kLine<R>) = x; });
     }
   }
 }
@@ -367,11 +315,11 @@ constexpr FftStages<R> Stages() {
 #define FERRULE_BOTH(stage, radix) {stage<R, radix, false>, stage<R, radix, true>}
 #define FERRULE_ALL(stage)                                                                                          \
   {                                                                                                                 \
-    {}, {}, FERRULE_BOTH(stage, 2), FERRULE_BOTH(stage, 3), FERRULE_BOTH(stage, 4), FERRULE_BOTH(stage, 5), {}, {}, \
-        FERRULE_BOTH(stage, 8)                                                                                      \
+    {}, {}, FERRULE_BOTH(stage, 2), FERRULE_BOTH(stage, 3), FERRULE_BOTH(stage, 4), FERRULE_BOTH(stage, 5), {},     \
+        FERRULE_BOTH(stage, 7), FERRULE_BOTH(stage, 8)                                                                                      \
   }
   return {
-      {nullptr, nullptr, Stage<R, 2>, Stage<R, 3>, Stage<R, 4>, Stage<R, 5>, nullptr, nullptr, Stage<R, 8>},
+      {nullptr, nullptr, Stage<R, 2>, Stage<R, 3>, Stage<R, 4>, Stage<R, 5>, nullptr, Stage<R, 7>, Stage<R, 8>},
       FERRULE_ALL(First),
       FERRULE_ALL(Last),
       FERRULE_ALL(FirstOfLines),
@@ -385,6 +333,7 @@ constexpr FftStages<R> Stages() {
       ToLanes<R>,
       ToRows<R>,
       Turn<R>,
+      {ShortRows<R, 4, 4>(), ShortRows<R, 4, 8>(), ShortRows<R, 8, 8>(), ShortRows<R, 8, 16>(), ShortRows<R, 16, 16>()},
       Split<R>,
       Join<R>,
       Unfold<R>,

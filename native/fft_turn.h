@@ -3,28 +3,68 @@
 #pragma once
 
 #include "fft_tables.h"
-#include "fft_vectors.h"
+#include "fft_wide.h"
 
 namespace ferrule {
 namespace FERRULE_ISA {
 
-// Point i of signal l, x[l * distance + 2 i] and the next number, goes to re[i * apart + l] and im[i * apart + l].
-// `lanes` is a multiple of a vector's numbers.
-template <class R>
-void ToLanes(const R* x, int64_t distance, int64_t count, R* re, R* im, int64_t apart, int64_t lanes) {
-  constexpr int64_t kW = kWidth<R>;
-  for (int64_t i = 0; count >= kW && i < count; i += kW) {
-    if (i + kW > count) i = count - kW;  // some once more in place of some alone
+// What ToLanes does, by squares of vectors: signals' numbers become numbers' signals.
+template <int kBytes, class R>
+FERRULE_ALWAYS void SquaresToLanes(const R* x, int64_t distance, int64_t count, R* re, R* im, int64_t apart,
+                                   int64_t lanes) {
+  constexpr int64_t kW = kBytes / sizeof(R), kPoints = kW / 2;
+  for (int64_t i = 0; i < count; i += kPoints) {
+    if (i + kPoints > count) i = count - kPoints;  // some once more in place of some alone
     for (int64_t l = 0; l < lanes; l += kW) {
-      alignas(64) typename Wide<R>::V a[kW], b[kW];
-      for (int64_t r = 0; r < kW; ++r) LoadParts<false>(x + (l + r) * distance + 2 * i, a[r], b[r]);
-      StoreTurned<kW>(re + i * apart + l, a, apart);
-      StoreTurned<kW>(im + i * apart + l, b, apart);
+      alignas(64) typename Wide<R, kBytes>::V v[kW];
+      for (int64_t r = 0; r < kW; ++r) v[r] = At<kBytes>(x + (l + r) * distance + 2 * i);
+      Turned(v, [&](int64_t number, const auto& column) {
+        At<kBytes>((number % 2 ? im : re) + (i + number / 2) * apart + l) = column;
+      });
     }
   }
-  for (int64_t i = 0; count < kW && i < count; ++i) {
+}
+
+// Point i of signal l, x[l * distance + 2 i] and the next number, goes to re[i * apart + l] and im[i * apart + l].
+template <class R>
+void ToLanes(const R* x, int64_t distance, int64_t count, R* re, R* im, int64_t apart, int64_t lanes) {
+  if (2 * count >= kFull<R> && lanes % kFull<R> == 0) {
+    return SquaresToLanes<kFullBytes>(x, distance, count, re, im, apart, lanes);
+  }
+  if (2 * count >= kWidth<R> && lanes % kWidth<R> == 0) {
+    return SquaresToLanes<32>(x, distance, count, re, im, apart, lanes);
+  }
+  for (int64_t i = 0; i < count; ++i) {
     for (int64_t l = 0; l < lanes; ++l) {
       re[i * apart + l] = x[l * distance + 2 * i], im[i * apart + l] = x[l * distance + 2 * i + 1];
+    }
+  }
+}
+
+// Where ToRows finds a point, and what its imaginary part is multiplied by.
+template <class R>
+struct Found {
+  int64_t from;
+  R sign;
+  Found(const int32_t* places, int64_t i, int64_t apart, R scale) {
+    const int64_t at = places ? places[i] : i;
+    from = (at < 0 ? ~at : at) * apart, sign = at < 0 ? -scale : scale;
+  }
+};
+
+template <int kBytes, class R>
+FERRULE_ALWAYS void SquaresToRows(const R* re, const R* im, int64_t apart, const int32_t* places, R* y,
+                                  int64_t distance, int64_t count, int64_t lanes, R scale) {
+  constexpr int64_t kW = kBytes / sizeof(R), kPoints = kW / 2;
+  for (int64_t i = 0; i < count; i += kPoints) {
+    if (i + kPoints > count) i = count - kPoints;
+    for (int64_t l = 0; l < lanes; l += kW) {
+      alignas(64) typename Wide<R, kBytes>::V v[kW];
+      for (int64_t p = 0; p < kPoints; ++p) {
+        const Found<R> found(places, i + p, apart, scale);
+        v[2 * p] = At<kBytes>(re + found.from + l) * scale, v[2 * p + 1] = At<kBytes>(im + found.from + l) * found.sign;
+      }
+      Turned(v, [&](int64_t signal, const auto& row) { At<kBytes>(y + (l + signal) * distance + 2 * i) = row; });
     }
   }
 }
@@ -33,35 +73,16 @@ void ToLanes(const R* x, int64_t distance, int64_t count, R* re, R* im, int64_t 
 template <class R>
 void ToRows(const R* re, const R* im, int64_t apart, const int32_t* places, R* y, int64_t distance, int64_t count,
             int64_t lanes, R scale) {
-  constexpr int64_t kW = kWidth<R>;
-  const auto place = [&](int64_t i, R& sign) {
-    const int64_t at = places ? places[i] : i;
-    sign = at < 0 ? -scale : scale;
-    return (at < 0 ? ~at : at) * apart;
-  };
-  for (int64_t i = 0; count >= kW && i < count; i += kW) {
-    if (i + kW > count) i = count - kW;
-    int64_t from[kW];
-    R sign[kW];
-    for (int64_t r = 0; r < kW; ++r) from[r] = place(i + r, sign[r]);
-    for (int64_t l = 0; l < lanes; l += kW) {
-      alignas(64) typename Wide<R>::V a[kW], b[kW];
-      for (int64_t r = 0; r < kW; ++r) {
-        a[r] = At(re + from[r] + l) * scale, b[r] = At(im + from[r] + l) * sign[r];
-      }
-      R turned[2 * kW * kW];
-      StoreTurned<kW>(turned, a, kW);
-      StoreTurned<kW>(turned + kW * kW, b, kW);
-      for (int64_t r = 0; r < kW; ++r) {
-        StoreParts<false>(y + (l + r) * distance + 2 * i, At(turned + r * kW), At(turned + (kW + r) * kW));
-      }
-    }
+  if (2 * count >= kFull<R> && lanes % kFull<R> == 0) {
+    return SquaresToRows<kFullBytes>(re, im, apart, places, y, distance, count, lanes, scale);
   }
-  for (int64_t i = 0; count < kW && i < count; ++i) {
-    R sign;
-    const int64_t from = place(i, sign);
+  if (2 * count >= kWidth<R> && lanes % kWidth<R> == 0) {
+    return SquaresToRows<32>(re, im, apart, places, y, distance, count, lanes, scale);
+  }
+  for (int64_t i = 0; i < count; ++i) {
+    const Found<R> found(places, i, apart, scale);
     for (int64_t l = 0; l < lanes; ++l) {
-      y[l * distance + 2 * i] = re[from + l] * scale, y[l * distance + 2 * i + 1] = im[from + l] * sign;
+      y[l * distance + 2 * i] = re[found.from + l] * scale, y[l * distance + 2 * i + 1] = im[found.from + l] * found.sign;
     }
   }
 }

@@ -83,59 +83,95 @@ FERRULE_ALWAYS void InterleavePairs(Wide<float>::V& a, Wide<float>::V& b) {
   a = first;
 }
 
-// Interleaved real and imaginary parts of kWidth numbers.
+// Of as many vectors as 16 bytes have numbers, the tiles of 16 bytes each are transposed.
+FERRULE_ALWAYS void TileTurned(Wide<float>::V* v) {
+  Interleave(v[0], v[1]), Interleave(v[2], v[3]);
+  InterleavePairs(v[0], v[2]), InterleavePairs(v[1], v[3]);
+  const Wide<float>::V third = v[1];
+  v[1] = v[2], v[2] = third;
+}
+FERRULE_ALWAYS void TileTurned(Wide<double>::V* v) { Interleave(v[0], v[1]); }
+
+// Interleaved real and imaginary parts of a vector's numbers, two vectors of them, apart. (The function behind it takes the
+// first halves of both in the first one.)
 template <bool kInverse>
-FERRULE_ALWAYS void LoadParts(const float* x, Wide<float>::V& re, Wide<float>::V& im) {
-  Wide<float>::V a, b;
-  JoinHalves(a, x, x + 8), JoinHalves(b, x + 4, x + 12);
+FERRULE_ALWAYS void PartsOfHalves(const Wide<float>::V& a, const Wide<float>::V& b, Wide<float>::V& re,
+                                  Wide<float>::V& im) {
   Wide<float>::V even = __builtin_shufflevector(a, b, 0, 2, 8, 10, 4, 6, 12, 14);
   Wide<float>::V odd = __builtin_shufflevector(a, b, 1, 3, 9, 11, 5, 7, 13, 15);
   re = kInverse ? odd : even, im = kInverse ? even : odd;
 }
 template <bool kInverse>
-FERRULE_ALWAYS void LoadParts(const double* x, Wide<double>::V& re, Wide<double>::V& im) {
-  Wide<double>::V a, b;
-  JoinHalves(a, x, x + 4), JoinHalves(b, x + 2, x + 6);
+FERRULE_ALWAYS void PartsOfHalves(Wide<double>::V a, Wide<double>::V b, Wide<double>::V& re, Wide<double>::V& im) {
   Interleave(a, b);
   re = kInverse ? b : a, im = kInverse ? a : b;
 }
+template <bool kInverse, class V>
+FERRULE_ALWAYS void Apart(const V& first, const V& second, V& re, V& im) {
+  V a = first, b = second;
+  ExchangeHalves(a, b);
+  PartsOfHalves<kInverse>(a, b, re, im);
+}
+template <bool kInverse, class R>
+FERRULE_ALWAYS void LoadParts(const R* x, typename Wide<R>::V& re, typename Wide<R>::V& im) {
+  constexpr int kHalf = kWidth<R> / 2;
+  typename Wide<R>::V a, b;
+  JoinHalves(a, x, x + 2 * kHalf), JoinHalves(b, x + kHalf, x + 3 * kHalf);
+  PartsOfHalves<kInverse>(a, b, re, im);
+}
+
+// And interleaved, in place.
+template <bool kInverse, class V>
+FERRULE_ALWAYS void Together(V& re, V& im) {
+  if (kInverse) {
+    const V swapped = re;
+    re = im, im = swapped;
+  }
+  Interleave(re, im);
+  ExchangeHalves(re, im);
+}
 template <bool kInverse, class R>
 FERRULE_ALWAYS void StoreParts(R* y, const typename Wide<R>::V& re, const typename Wide<R>::V& im) {
-  typename Wide<R>::V a = kInverse ? im : re, b = kInverse ? re : im;
-  Interleave(a, b);
-  ExchangeHalves(a, b);
+  typename Wide<R>::V a = re, b = im;
+  Together<kInverse>(a, b);
   At(y) = a, At(y + kWidth<R>) = b;
 }
 
-// Number j of vector r goes to y[apart * j + r]. Fewer rows than a vector has numbers must be kRows apart.
+// `put` gets, for each j, number j of as many vectors as each of them has numbers.
+template <class Put>
+FERRULE_ALWAYS void Turned(Wide<float>::V* v, Put&& put) {
+  TileTurned(v), TileTurned(v + 4);
+  for (int i = 0; i < 4; ++i) {
+    ExchangeHalves(v[i], v[i + 4]);
+    put(i, v[i]), put(i + 4, v[i + 4]);
+  }
+}
+template <class Put>
+FERRULE_ALWAYS void Turned(Wide<double>::V* v, Put&& put) {
+  TileTurned(v), TileTurned(v + 2);
+  for (int i = 0; i < 2; ++i) {
+    ExchangeHalves(v[i], v[i + 2]);
+    put(i, v[i]), put(i + 2, v[i + 2]);
+  }
+}
+
+// Number j of vector r goes to y[kRows * j + r].
 template <int kRows>
-FERRULE_ALWAYS void StoreTurned(double* y, Wide<double>::V* v, int64_t apart = kRows) {
+FERRULE_ALWAYS void StoreTurned(double* y, Wide<double>::V* v) {
   static_assert(kRows % 4 == 0);
   for (int r = 0; r < kRows; r += 4) {
-    Interleave(v[r], v[r + 1]), Interleave(v[r + 2], v[r + 3]);
-    for (int i = 0; i < 2; ++i) {
-      ExchangeHalves(v[r + i], v[r + 2 + i]);
-      At(y + apart * i + r) = v[r + i], At(y + apart * (2 + i) + r) = v[r + 2 + i];
-    }
+    Turned(v + r, [&](int j, const auto& column) { At(y + kRows * j + r) = column; });
   }
 }
 template <int kRows>
-FERRULE_ALWAYS void StoreTurned(float* y, Wide<float>::V* v, int64_t apart = kRows) {
+FERRULE_ALWAYS void StoreTurned(float* y, Wide<float>::V* v) {
   static_assert(kRows == 4 || kRows == 8);
-  for (int r = 0; r < kRows; r += 4) {
-    // Afterwards v[r + i] has four numbers each of 0 and 4, 2 and 6, 1 and 5, 3 and 7.
-    Interleave(v[r], v[r + 1]), Interleave(v[r + 2], v[r + 3]);
-    InterleavePairs(v[r], v[r + 2]), InterleavePairs(v[r + 1], v[r + 3]);
-  }
   if constexpr (kRows == 8) {
-    constexpr int kOf[4] = {0, 2, 1, 3};
-    for (int i = 0; i < 4; ++i) {
-      ExchangeHalves(v[i], v[i + 4]);
-      At(y + apart * kOf[i]) = v[i], At(y + apart * (kOf[i] + 4)) = v[i + 4];
-    }
+    Turned(v, [&](int j, const auto& column) { At(y + kRows * j) = column; });
   } else {
-    ExchangeHalves(v[0], v[2]), ExchangeHalves(v[1], v[3]);
-    At(y) = v[0], At(y + 8) = v[1], At(y + 16) = v[2], At(y + 24) = v[3];
+    TileTurned(v);
+    ExchangeHalves(v[0], v[1]), ExchangeHalves(v[2], v[3]);
+    At(y) = v[0], At(y + 8) = v[2], At(y + 16) = v[1], At(y + 24) = v[3];
   }
 }
 
