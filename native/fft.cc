@@ -183,25 +183,25 @@ class Fft : public Prepared {
     });
   }
 
-  // Runs `some(y, z, scratch, row, count)`, which writes `numbers` numbers for each of `count` rows to y: `to`, or a place
-  // nearby from where they go past the caches. They are as many rows as FftPlan::TransformShort takes; z is memory for
-  // that many, `scratch` what it asks for.
+  // Runs `some(y, z, scratch, row, count)`, which writes `numbers` numbers for each of `count` rows to y: `to`, or a
+  // place nearby from where they go past the caches. They are as many rows as FftPlan::TransformShort takes; z is
+  // memory for that many, `scratch` what it asks for.
   template <class F>
   void ForShort(const FftPlan<R>& plan, int64_t rows, R* to, int64_t numbers, ThreadPool& pool, F&& some) const {
     const int64_t most = plan.short_rows(), of_z = 2 * most * plan.size(), scratch_numbers = of_z + 2 * plan.size();
     const bool past = Past(rows * numbers);
     pool.For((rows + most - 1) / most, std::max<int64_t>(1, kRowGrain / (most * plan.size())),
              [&](int64_t begin, int64_t end) {
-      static thread_local AlignedScratch memory;
-      R* scratch = memory.Get<R>(scratch_numbers + of_z + most * numbers);
-      R *z = scratch + scratch_numbers, *y = z + of_z;
-      for (int64_t row = begin * most; row < std::min(rows, end * most); row += most) {
-        const int64_t count = std::min(most, rows - row);
-        R* there = to + row * numbers;
-        some(past ? y : there, z, scratch, row, count);
-        if (past) CopyPastCaches(there, y, count * numbers * static_cast<int64_t>(sizeof(R)));
-      }
-    });
+               static thread_local AlignedScratch memory;
+               R* scratch = memory.Get<R>(scratch_numbers + of_z + most * numbers);
+               R *z = scratch + scratch_numbers, *y = z + of_z;
+               for (int64_t row = begin * most; row < std::min(rows, end * most); row += most) {
+                 const int64_t count = std::min(most, rows - row);
+                 R* there = to + row * numbers;
+                 some(past ? y : there, z, scratch, row, count);
+                 if (past) CopyPastCaches(there, y, count * numbers * static_cast<int64_t>(sizeof(R)));
+               }
+             });
   }
 
   // Are rows transformed some together?
@@ -343,11 +343,11 @@ class Fft : public Prepared {
     if (even && ByShort(plan, Rows(count))) {
       ForShort(plan, Rows(count), Parts(to), 2 * columns_, pool,
                [&](R* y, R* z, R* scratch, int64_t row, int64_t rows) {
-        plan.TransformShort(from + row * n, z, rows, scratch, false, R(1));
-        for (int64_t i = 0; i < rows; ++i) {
-          loops_.unfold(z + i * n, roots_->values.data(), y + 2 * i * columns_, h, 0, h);
-        }
-      });
+                 plan.TransformShort(from + row * n, z, rows, scratch, false, R(1));
+                 for (int64_t i = 0; i < rows; ++i) {
+                   loops_.unfold(z + i * n, roots_->values.data(), y + 2 * i * columns_, h, 0, h);
+                 }
+               });
       return;
     }
     if (ByRows(plan, Rows(count))) {

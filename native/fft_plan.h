@@ -1,5 +1,5 @@
-// Discrete Fourier transforms of one length: Stockham's self-sorting algorithm in radices 8, 4, 2, 3, 5, 7 and other small
-// primes; large prime factors by convolutions.
+// Discrete Fourier transforms of one length: Stockham's self-sorting algorithm in radices 8, 4, 2, 3, 5, 7 and other
+// small primes; large prime factors by convolutions.
 #pragma once
 
 #include <cstdint>
@@ -88,8 +88,8 @@ class FftPlan {
 
   // How many rows TransformShort takes together; 0 where it cannot do this length.
   int64_t short_rows() const { return short_ ? short_->signals : 0; }
-  // `count` rows, up to as many, one behind the other, as TransformRow does one; `scratch` has 2 size() numbers for each
-  // of short_rows(), and at least two of them.
+  // `count` rows, up to as many, one behind the other, as TransformRow does one; `scratch` has 2 size() numbers for
+  // each of short_rows(), and at least two of them.
   void TransformShort(const R* from, R* to, int64_t count, R* scratch, bool inverse, R scale) const;
 
   // Can neighbouring signals be transformed without a copy of them as lanes?

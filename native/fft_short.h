@@ -26,20 +26,6 @@ struct Packed {
   static constexpr int kOfLine = Smaller(kLength, kNumbers), kSignals = kNumbers / kOfLine;
 };
 
-// A vector of what lies at kParts places.
-template <int kBytes, int kParts, class R, class Place>
-FERRULE_ALWAYS void Gathered(typename Wide<R, kBytes>::V& v, Place&& at) {
-  if constexpr (kParts == 1) {
-    v = At<kBytes>(at(0));
-  } else if constexpr (kBytes == 32) {
-    JoinHalves(v, at(0), at(1));
-  } else if constexpr (kParts == 2) {
-    Join(At<32>(at(0)), At<32>(at(1)), v);
-  } else {
-    JoinQuarters(v, at(0), at(1), at(2), at(3));
-  }
-}
-
 // As many signals as Packed says, `distance` numbers from each other in x, `to` numbers in y.
 template <class R, int kBytes, int kRows, int kColumns, bool kInverse>
 void ShortRowsOf(const R* x, int64_t distance, R* y, int64_t to, R* scratch, const R* twiddle, R scale) {
@@ -80,7 +66,9 @@ void ShortRowsOf(const R* x, int64_t distance, R* y, int64_t to, R* scratch, con
       }
     }
   }
-  asm("" ::: "memory");  // else tiles are extracted from what is in registers still, which takes longer than to load them
+  asm("" ::
+          : "memory");  // else tiles are extracted from what is in registers still, which takes longer than to load
+                        // them
   // Transforms along rows.
   for (int s = 0; s < kSignals; s += Second::kSignals) {
     for (int k = 0; k < kRows; k += Second::kOfLine) {

@@ -313,10 +313,10 @@ void Fold(const R* __restrict x, const R* __restrict roots, R* __restrict z, int
 template <class R>
 constexpr FftStages<R> Stages() {
 #define FERRULE_BOTH(stage, radix) {stage<R, radix, false>, stage<R, radix, true>}
-#define FERRULE_ALL(stage)                                                                                          \
-  {                                                                                                                 \
-    {}, {}, FERRULE_BOTH(stage, 2), FERRULE_BOTH(stage, 3), FERRULE_BOTH(stage, 4), FERRULE_BOTH(stage, 5), {},     \
-        FERRULE_BOTH(stage, 7), FERRULE_BOTH(stage, 8)                                                                                      \
+#define FERRULE_ALL(stage)                                                                                      \
+  {                                                                                                             \
+    {}, {}, FERRULE_BOTH(stage, 2), FERRULE_BOTH(stage, 3), FERRULE_BOTH(stage, 4), FERRULE_BOTH(stage, 5), {}, \
+        FERRULE_BOTH(stage, 7), FERRULE_BOTH(stage, 8)                                                          \
   }
   return {
       {nullptr, nullptr, Stage<R, 2>, Stage<R, 3>, Stage<R, 4>, Stage<R, 5>, nullptr, Stage<R, 7>, Stage<R, 8>},
@@ -333,7 +333,11 @@ constexpr FftStages<R> Stages() {
       ToLanes<R>,
       ToRows<R>,
       Turn<R>,
+#if FERRULE_VECTOR_BYTES >= 32
       {ShortRows<R, 4, 4>(), ShortRows<R, 4, 8>(), ShortRows<R, 8, 8>(), ShortRows<R, 8, 16>(), ShortRows<R, 16, 16>()},
+#else
+      {},
+#endif
       Split<R>,
       Join<R>,
       Unfold<R>,

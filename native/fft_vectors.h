@@ -92,8 +92,8 @@ FERRULE_ALWAYS void TileTurned(Wide<float>::V* v) {
 }
 FERRULE_ALWAYS void TileTurned(Wide<double>::V* v) { Interleave(v[0], v[1]); }
 
-// Interleaved real and imaginary parts of a vector's numbers, two vectors of them, apart. (The function behind it takes the
-// first halves of both in the first one.)
+// Interleaved real and imaginary parts of a vector's numbers, two vectors of them, apart. (The function behind it takes
+// the first halves of both in the first one.)
 template <bool kInverse>
 FERRULE_ALWAYS void PartsOfHalves(const Wide<float>::V& a, const Wide<float>::V& b, Wide<float>::V& re,
                                   Wide<float>::V& im) {

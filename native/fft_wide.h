@@ -179,5 +179,19 @@ constexpr int kFullBytes = 32;
 template <class R>
 constexpr int kFull = kFullBytes / sizeof(R);
 
+// A vector of what lies at kParts places.
+template <int kBytes, int kParts, class R, class Place>
+FERRULE_ALWAYS void Gathered(typename Wide<R, kBytes>::V& v, Place&& at) {
+  if constexpr (kParts == 1) {
+    v = At<kBytes>(at(0));
+  } else if constexpr (kBytes == 32) {
+    JoinHalves(v, at(0), at(1));
+  } else if constexpr (kParts == 2) {
+    Join(At<32>(at(0)), At<32>(at(1)), v);
+  } else {
+    JoinQuarters(v, at(0), at(1), at(2), at(3));
+  }
+}
+
 }  // namespace FERRULE_ISA
 }  // namespace ferrule

@@ -565,15 +565,18 @@ FFT_LENGTHS = [
     28,
     30,
     31,
+    32,
     36,
     37,
     48,
     49,
+    56,
     60,
     64,
     96,
     100,
     101,
+    112,
     125,
     128,
     180,
@@ -581,8 +584,9 @@ FFT_LENGTHS = [
     240,
     243,
     250,
+    256,
 ]
-FFT_LENGTHS += [308, 320, 500, 625, 720, 1000, 1001, 1024, 1250, 2018, 4096]
+FFT_LENGTHS += [308, 320, 343, 500, 512, 625, 720, 1000, 1001, 1024, 1250, 2018, 4096]
 
 
 @pytest.mark.parametrize("length", FFT_LENGTHS)
@@ -691,10 +695,10 @@ def test_fft_dimensions(lengths, signals):
     np.testing.assert_array_equal(y, kept)
 
 
-@pytest.mark.parametrize("length", [12, 15, 21, 101])
+@pytest.mark.parametrize("length", [12, 15, 16, 21, 32, 64, 101, 128, 256])
 @pytest.mark.parametrize("rows", [4, 9, 21])
 def test_fft_keeps_nan_in_its_row(length, rows):
-    """Rows alone, a few beside each other, and many; of odd lengths as well."""
+    """Rows alone, a few beside each other, and many; of odd lengths and short powers of two as well."""
     x = random((rows, length), np.float32)
     x[1, 3] = np.nan
     others = np.arange(rows) != 1
