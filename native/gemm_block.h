@@ -118,6 +118,8 @@ class Blocked {
   // A side that is computed: so many of its columns, for so long a way along k, at a time, from which up to so many
   // rows are multiplied where they were written.
   static constexpr int64_t kWideColumns = 512, kWideDepth = 64, kWideRows = 128;
+  // Up to so many rows of A read a B whose rows are on lines of their own where it lies.
+  static constexpr int64_t kLineRows = 128, kLineBytes = 2 << 20;
   // Sums of so many terms take less time than writing them.
   static constexpr int64_t kShortSums = 16;
   // Rows so many bytes apart have the same places in the first-level cache.
@@ -258,7 +260,8 @@ class Blocked {
     // Few rows wait for kept panels from memory; for panels that the last cache has, fetching them is only more work.
     bool fetch = packed_ && !groups_ && (m >= 32 || s_.k * s_.n * static_cast<int64_t>(sizeof(T)) >= kHugeBytes);
     bool in_cache = s_.k * n * static_cast<int64_t>(sizeof(T)) <= kSmallBytes && s_.b_row <= 2 * n;
-    bool b_in_place = !kComplex && !packed_ && !made_ && b_direct_ && s_.b_col == 1 && (m <= 2 * mr || in_cache);
+    bool b_in_place = !kComplex && !packed_ && !made_ && b_direct_ && s_.b_col == 1 &&
+                      (m <= 2 * mr || in_cache || (m <= kLineRows && OnLines(b, n)));
     // A tile reads its rows of A side by side, which no hardware looks ahead for: short ones are fetched a tile before.
     bool fetch_rows = a_in_place && s_.a_col == 1 && s_.a_row == s_.k && m > 4 * mr &&
                       s_.k * static_cast<int64_t>(sizeof(T)) * kParts <= kFetchedRow;
@@ -397,6 +400,15 @@ class Blocked {
       (*made_)(rows, depth, column + j, count, k, depth);
       kernels_.pack_columns(rows, depth, 1, count, depth, panels + j * depth);
     }
+  }
+
+  // Whether tiles read B's rows as fast as panels of them: their vectors are whole lines, which a second-level cache
+  // has and which do not all have the same places in the first-level one.
+  bool OnLines(const void* b, int64_t n) const {
+    constexpr int64_t kLine = 64;
+    const int64_t row = s_.b_row * static_cast<int64_t>(sizeof(T));
+    return row % kLine == 0 && row % kPage != 0 && reinterpret_cast<uintptr_t>(b) % kLine == 0 &&
+           s_.k * n * static_cast<int64_t>(sizeof(T)) <= kLineBytes;
   }
 
   // Asks for rows of A that lie close together.
