@@ -364,7 +364,7 @@ void Pack(const T* x, int64_t x_w, int64_t x_k, int64_t width, int64_t k, T* pan
       }
     }
 #endif
-    if constexpr (W >= 16) {
+    if constexpr (W >= 12) {
       // Where columns lie a multiple of 4 KB apart, the first-level cache forgets a line of a panel as wide as that
       // before the line's next tile comes: all tiles of two lines are taken at once.
       constexpr int64_t kVisit = 128 / sizeof(T);
