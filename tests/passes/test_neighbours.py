@@ -57,7 +57,7 @@ def test_little_is_spread_as_it_is() -> None:
     [
         (lambda x: x * 2 - 1, True),
         (lambda x: outer(x[0, :600] * 2), True),
-        (lambda x: jnp.concatenate([x, x], 1), False),
+        (lambda x: jnp.concatenate([x, x], 1), True),
         (lambda x: jnp.repeat(x[:, :300], 2, 1), False),
         (lambda x: x.T[:600], False),
     ],
@@ -93,6 +93,56 @@ def test_single_elements_that_are_picked() -> None:
 
     few, many = (kernels(f, floats(4000), np.zeros(n, np.int32)) for n in (400, 4000))
     assert (len(few), len(many)) == (1, 2)
+
+
+JOINED = {
+    "a row more": lambda x: jnp.concatenate([x, jnp.zeros_like(x[:1])]),
+    "padded": lambda x: jnp.pad(x, 1),
+    "with its double": lambda x: jnp.concatenate([x, x * 2]),
+    "beside its double": lambda x: jnp.concatenate([x, x * 2], 1),
+}
+
+
+@pytest.mark.parametrize("name", JOINED)
+def test_rows_that_are_picked_of_a_joined_array(name: str) -> None:
+    """As many as there are, they are selected where they are picked; of more the array is written."""
+
+    def f(x: Any, i: Any) -> Any:
+        return JOINED[name](x).at[i].get(mode="promise_in_bounds")
+
+    for count, picked in ((400, True), (1900, True), (5000, False)):
+        found = kernels(f, floats(2000, 64), np.zeros(count, np.int32))
+        (last,) = [block for block in found if "gather" in names(block)]
+        assert bool(names(last) & {"concatenate", "pad"}) == picked
+        assert any("dynamic_update_slice" in names(block) for block in found) != picked
+
+
+def test_a_slice_of_a_joined_array() -> None:
+    def f(x: Any, i: Any) -> Any:
+        return jax.lax.dynamic_slice(jnp.concatenate([x, x * 2]), (i, 0), (100, 64))
+
+    found = kernels(f, floats(2000, 64), np.int32(3))
+    assert not any("dynamic_update_slice" in names(block) for block in found)
+
+
+def test_several_pick_of_a_joined_array() -> None:
+    """Each of them a part, all together more than there is."""
+
+    def f(x: Any, *places: Any) -> Any:
+        joined = jnp.concatenate([x, x * 2])
+        return [joined.at[i].get(mode="promise_in_bounds") for i in places]
+
+    found = kernels(f, floats(2000, 64), *np.zeros((11, 400), np.int32))
+    assert not any({"gather", "concatenate"} <= names(block) for block in found)
+
+
+def test_what_is_picked_of_a_turned_array_and_reduced() -> None:
+    """A reduction asks for elements across memory, few of them; the array is not turned around for that."""
+
+    def f(x: Any) -> Any:
+        return jnp.argmin(jnp.diagonal(x).reshape(-1))
+
+    assert len(kernels(f, floats(17, 874, 6))) == 1
 
 
 def test_a_diagonal() -> None:

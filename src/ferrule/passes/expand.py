@@ -23,6 +23,7 @@ from ferrule.codegen.streams import LINE
 from ferrule.ir import Block, Op, Tensor, Value, rewrite, tensor
 from ferrule.ir import types as t
 from ferrule.ops import OPS
+from ferrule.passes import neighbours
 from ferrule.passes.argmax import argmax
 from ferrule.passes.draw import draw
 from ferrule.passes.joined_rows import IN_MEMORY, by_rows, in_rows
@@ -74,11 +75,12 @@ def _selected(block: Block) -> Iterator[tuple[Op, bool]]:
         if len(op.operands) > PIECES or op.result in escaping:
             continue
         readers = users.get(op.result, [])
-        if readers and all(indexes(u, op) for u in readers):
+        cheap = sum(_cost(v, users) for v in op.operands) <= SELECTED
+        if readers and (all(indexes(u, op) for u in readers) or cheap and _picked(op, readers)):
             yield op, False
         elif op.name == "concatenate" and _in_short_runs(op.result, users, _along(op)):
             continue
-        elif _passed_on(op.result, users, escaping) and sum(_cost(v, users) for v in op.operands) <= SELECTED:
+        elif cheap and _passed_on(op.result, users, escaping):
             yield op, False
 
 
@@ -133,6 +135,18 @@ def indexes(reader: Op, joined: Op) -> bool:
         and [i for i, v in enumerate(reader.operands) if v is joined.result] == [1]
         and joined.attrs.get("dimension") == reader.attrs["dimension_numbers"].index_vector_dim
     )
+
+
+def _picked(op: Op, readers: Sequence[Op]) -> bool:
+    """Do all readers of a joined array together take no more elements than there are, of parts that can be computed
+    where they are taken?"""
+    joined = op.result
+    if any(u.name not in ("gather", "dynamic_slice") or joined in u.operands[1:] for u in readers):
+        return False
+    for part in (v.op for v in op.operands if v.op is not None):
+        if part.name in (*JOINING, "transpose") or part.name == "gather" and not neighbours.in_rows(part):
+            return False
+    return sum(tensor(u.result).size for u in readers) <= tensor(joined).size
 
 
 def _cost(value: Value, users: dict[Value, list[Op]]) -> float:

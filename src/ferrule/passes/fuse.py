@@ -366,6 +366,8 @@ class _Fuser:
         """
         if self.machine is None or self.machine.grouped or not crosses(op):
             return False
+        if all(u.name == "gather" and op.result is u.operands[0] for u in self.readers[op]):
+            return False  # elements that are picked lie anywhere
         return any(kernel.name == "reduce" and runs_along_lanes(kernel) for kernel in (*homes, *self._passes_over(op)))
 
     def _better_near(self, op: Op) -> bool:

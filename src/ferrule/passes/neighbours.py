@@ -21,7 +21,8 @@ FEW, LITTLE = 4, 64
 
 # Whose elements lie as their operands' do; and those that bring together what lies apart.
 _VIEWS = frozenset({"broadcast_in_dim", "reshape", "slice", "dynamic_slice"})
-_SCATTERING = frozenset({"concatenate", "pad", "reverse"})
+_JOINING = frozenset({"concatenate", "pad"})
+_SCATTERING = _JOINING | {"reverse"}
 
 
 def in_rows(gather: Op) -> bool:
@@ -73,6 +74,11 @@ class Neighbours:
             return True
         return _keeps_places(op) and any(v in self.scattered for v in op.operands)
 
+    def _is_joined(self, value: Value) -> bool:
+        """Is it an array joined of such, or padded?"""
+        op = value.op
+        return op is not None and op.name in _JOINING and all(v.op is None or v in self.direct for v in op.operands)
+
     @staticmethod
     def _often(user: Op, value: Value) -> bool:
         return prod(user.result.shape) > FEW * prod(value.shape)
@@ -84,16 +90,17 @@ class Neighbours:
         if value in self.direct:
             return False
         if user.name == "gather" and value is user.operands[0] and in_rows(user):
-            return prod(user.result.shape) >= max(WORTH, prod(value.shape) / FEW)
+            size = prod(value.shape)
+            return prod(user.result.shape) > max(WORTH, size if self._is_joined(value) else size / FEW)
         updates = (len(user.operands) + 1) // 2  # arrays, places, updates
         return user.name == "scatter" and value in user.operands[updates:] and _of_rows(user)
 
     def better_picked(self, gather: Op, value: Value) -> bool:
         """Is what a gather picks of this operand to be computed where it is picked? It takes no more than there is; of
-        what does not lie in rows, or is not made element by element, much less."""
+        what does not lie in rows, or is neither made element by element nor joined of such, much less."""
         picked, size = prod(gather.result.shape), prod(value.shape)
         if value in self.stored:
             return False
         if value not in self.direct:
-            return picked * LITTLE <= size
+            return picked * (1 if self._is_joined(value) else LITTLE) <= size
         return picked * (1 if in_rows(gather) else IN_ROWS) <= size
