@@ -28,6 +28,16 @@ def rotated(image):
     return jax.scipy.ndimage.map_coordinates(image, [c * i - s * j + n / 2, s * i + c * j + n / 2], 1)
 
 
+def crops(images, corners):
+    """Of 32² each, of images with 4 zeros around them."""
+
+    def crop(image, corner):
+        padded = jnp.pad(image, ((4, 4), (4, 4), (0, 0)))
+        return jax.lax.dynamic_slice(padded, (corner[0], corner[1], 0), image.shape)
+
+    return jax.vmap(crop)(images, corners)
+
+
 def cases() -> list[Case]:
     def table():
         return normal(VOCABULARY, WIDTH)
@@ -95,5 +105,25 @@ def cases() -> list[Case]:
             lambda: (normal(4096, 1024), integers(1024, 4096, 1024)),
             torch=lambda x, i: torch.take_along_dim(x, i.long(), 1),
             bytes=48.0 * MEGA,
+        ),
+        Case(
+            "random crops, 256 × 32² × 3",
+            crops,
+            lambda: (normal(256, 32, 32, 3), integers(9, 256, 2)),
+            bytes=8.0 * 256 * 32 * 32 * 3,
+        ),
+        Case(
+            "roll of rows by a traced number, 1000²",
+            lambda x, k: jnp.roll(x, k[0], 0),
+            lambda: (normal(1000, 1000), integers(1000, 1)),
+            torch=lambda x, k: torch.roll(x, int(k[0]), 0),
+            bytes=8.0 * 1000 * 1000,
+        ),
+        Case(
+            "16 K rows of 50 K × 64 and a zero",
+            lambda x, i: jnp.concatenate([x, jnp.zeros((1, 64), x.dtype)])[i],
+            lambda: (normal(50000, 64), integers(50001, 1 << 14)),
+            torch=lambda x, i: torch.cat([x, torch.zeros(1, 64)])[i],
+            bytes=8.0 * 64 * (1 << 14),
         ),
     ]

@@ -85,6 +85,19 @@ OF_ANY_SHAPE: dict[str, Callable[..., Any]] = {
 }
 
 
+# With places to take something from.
+OF_JOINED: dict[str, Callable[..., Any]] = {
+    "roll by a traced number": lambda x, i: jnp.roll(x, 7 + i[0], 0),
+    "roll of the last by a traced number": lambda x, i: jnp.roll(x, 7 + i[0], 1),
+    "rolls of each row": lambda x, i: jax.vmap(jnp.roll)(x[:300], i),
+    "crops of padded": lambda x, i: jax.vmap(lambda k: lax.dynamic_slice(jnp.pad(x, 4), (k, k), (100, 97)))(i[:10]),
+    "one of a stack": lambda x, i: jnp.stack([x, x * 2, x + 1])[i[0]],
+    "one of a stack for each row": lambda x, i: jnp.stack([x, x * 2, x + 1])[i, jnp.arange(300)],
+    "rows and a zero": lambda x, i: jnp.concatenate([x, jnp.zeros((1, 97))])[i * 500],
+    "rows of a padded array": lambda x, i: jnp.pad(x, 1)[i * 500],
+}
+
+
 def programs() -> Iterator[Program]:
     for shape in SHAPES:
         for name, function in OF_ANY_SHAPE.items():
@@ -174,6 +187,8 @@ def _indexing() -> Iterator[Program]:
     yield Program("set by mask", lambda x: x.at[jnp.where(x > 1, 0, 5)].set(1.0, mode="drop"), lambda: (normal(5003),))
     yield Program("gradient of take", jax.grad(lambda x, i: (x[i] ** 2).sum()), rows)
     yield Program("one hot", lambda i: jax.nn.one_hot(i, 97), lambda: (integers(97, 3001),))
+    for name, function in OF_JOINED.items():
+        yield Program(name, function, lambda: (normal(1001, 97), integers(3, 300)))
     yield Program("searchsorted", jnp.searchsorted, lambda: (np.sort(normal(1001)), normal(4321)))
     yield Program("digitize", jnp.digitize, lambda: (normal(10_007), np.linspace(-3, 3, 31, dtype=np.float32)))
     yield Program("interp", jnp.interp, lambda: (normal(4321), np.linspace(-3, 3, 101, dtype=np.float32), normal(101)))
