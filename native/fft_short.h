@@ -10,6 +10,7 @@
 namespace ferrule {
 namespace FERRULE_ISA {
 
+// (Files with instructions of their own instantiate nothing of the standard library.)
 template <class T>
 constexpr T Larger(T a, T b) {
   return a > b ? a : b;
@@ -66,9 +67,8 @@ void ShortRowsOf(const R* x, int64_t distance, R* y, int64_t to, R* scratch, con
       }
     }
   }
-  asm("" ::
-          : "memory");  // else tiles are extracted from what is in registers still, which takes longer than to load
-                        // them
+  // Else the compiler takes the tiles from what is in registers still, which takes longer than to load them.
+  asm("" : : : "memory");
   // Transforms along rows.
   for (int s = 0; s < kSignals; s += Second::kSignals) {
     for (int k = 0; k < kRows; k += Second::kOfLine) {

@@ -85,8 +85,8 @@ void ToRows(const R* re, const R* im, int64_t apart, const int32_t* places, R* y
   for (int64_t i = 0; i < count; ++i) {
     const Found<R> found(places, i, apart, scale);
     for (int64_t l = 0; l < lanes; ++l) {
-      y[l * distance + 2 * i] = re[found.from + l] * scale,
-                           y[l * distance + 2 * i + 1] = im[found.from + l] * found.sign;
+      R* to = y + l * distance + 2 * i;
+      to[0] = re[found.from + l] * scale, to[1] = im[found.from + l] * found.sign;
     }
   }
 }

@@ -123,7 +123,7 @@ FERRULE_ALWAYS void LoadParts(const R* x, typename Wide<R>::V& re, typename Wide
 // And interleaved, in place.
 template <bool kInverse, class V>
 FERRULE_ALWAYS void Together(V& re, V& im) {
-  if (kInverse) {
+  if constexpr (kInverse) {
     const V swapped = re;
     re = im, im = swapped;
   }
