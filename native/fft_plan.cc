@@ -146,7 +146,7 @@ FftPlan<R>::FftPlan(int64_t n) : n_(n), by_lines_(ByLines(n)) {
     stages_.push_back(std::move(stage));
     length /= radix;
   }
-  for (const ShortFft<R>& known : FftLoops<R>().short_rows) {
+  for (const ShortFft<R>& known : FftLoops<R>().short_ffts) {
     if (known.rows * known.columns != n) continue;
     short_ = &known;
     const int64_t of_line = std::min(known.columns, known.lanes);
@@ -233,11 +233,8 @@ void FftPlan<R>::TransformRow(const R* from, R* to, R* scratch, bool inverse, R 
 
 template <class R>
 void FftPlan<R>::TransformShort(const R* from, R* to, int64_t count, R* scratch, bool inverse, R scale) const {
-  const int64_t row = 2 * n_;
-  if (count == short_->signals) {
-    return short_->run[inverse](from, row, to, row, scratch, short_twiddle_.data(), scale);
-  }
-  for (int64_t i = 0; i < count; ++i) TransformRow(from + i * row, to + i * row, scratch, inverse, scale);
+  if (count == short_->signals) return short_->run[inverse](from, to, scratch, short_twiddle_.data(), scale);
+  for (int64_t i = 0; i < 2 * n_ * count; i += 2 * n_) TransformRow(from + i, to + i, scratch, inverse, scale);
 }
 
 template <class R>

@@ -27,13 +27,14 @@ struct Packed {
   static constexpr int kOfLine = Smaller(kLength, kNumbers), kSignals = kNumbers / kOfLine;
 };
 
-// As many signals as Packed says, `distance` numbers from each other in x, `to` numbers in y.
+// As many signals as Packed says, one behind the other.
 template <class R, int kBytes, int kRows, int kColumns, bool kInverse>
-void ShortRowsOf(const R* x, int64_t distance, R* y, int64_t to, R* scratch, const R* twiddle, R scale) {
+void ShortRowsOf(const R* x, R* y, R* scratch, const R* twiddle, R scale) {
   typedef typename Wide<R, kBytes>::V V;
   typedef Packed<R, kColumns, kBytes> First;
   typedef Packed<R, kRows, kBytes> Second;
   constexpr int kL = First::kNumbers, kTile = 16 / sizeof(R), kSignals = Larger(First::kSignals, Second::kSignals);
+  constexpr int kSignal = 2 * kRows * kColumns;
   // Transforms along columns.
   for (int s = 0; s < kSignals; s += First::kSignals) {
     const R* w = twiddle;
@@ -43,12 +44,12 @@ void ShortRowsOf(const R* x, int64_t distance, R* y, int64_t to, R* scratch, con
       for (int r = 0; r < kRows; ++r) {
         constexpr int kParts = Larger(1, First::kSignals / 2);  // of each of two vectors
         V a, b;
-        const R* from = x + s * distance + 2 * (r * kColumns + j);
+        const R* from = x + s * kSignal + 2 * (r * kColumns + j);
         if constexpr (First::kSignals == 1) {
           a = At<kBytes>(from), b = At<kBytes>(from + kL);
         } else {
-          Gathered<kBytes, kParts, R>(a, [&](int i) { return from + i * distance; });
-          Gathered<kBytes, kParts, R>(b, [&](int i) { return from + (kParts + i) * distance; });
+          Gathered<kBytes, kParts, R>(a, [&](int i) { return from + i * kSignal; });
+          Gathered<kBytes, kParts, R>(b, [&](int i) { return from + (kParts + i) * kSignal; });
         }
         Apart<kInverse>(a, b, re[r], im[r]);
       }
@@ -89,15 +90,15 @@ void ShortRowsOf(const R* x, int64_t distance, R* y, int64_t to, R* scratch, con
       for (int j = 0; j < kColumns; ++j) {
         V a = re[j] * scale, b = im[j] * scale;
         Together<kInverse>(a, b);
-        R* out = y + s * to + 2 * (j * kRows + k);
+        R* out = y + s * kSignal + 2 * (j * kRows + k);
         if constexpr (Second::kSignals <= 2) {
-          At<kBytes>(out) = a, At<kBytes>(out + (Second::kSignals == 1 ? kL : to)) = b;
+          At<kBytes>(out) = a, At<kBytes>(out + (Second::kSignals == 1 ? kL : kSignal)) = b;
         } else {
           static_assert(Second::kSignals == 4);
           typedef typename Wide<R, kBytes>::H H;
           const H *first = reinterpret_cast<const H*>(&a), *second = reinterpret_cast<const H*>(&b);
-          At<kBytes / 2>(out) = first[0], At<kBytes / 2>(out + to) = first[1];
-          At<kBytes / 2>(out + 2 * to) = second[0], At<kBytes / 2>(out + 3 * to) = second[1];
+          At<kBytes / 2>(out) = first[0], At<kBytes / 2>(out + kSignal) = first[1];
+          At<kBytes / 2>(out + 2 * kSignal) = second[0], At<kBytes / 2>(out + 3 * kSignal) = second[1];
         }
       }
     }

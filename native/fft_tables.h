@@ -18,9 +18,9 @@ struct ShortFft {
   int64_t rows, columns;
   int64_t lanes;    // numbers in a vector
   int64_t signals;  // how many at once
-  // Forward and inverse: (x, distance, y, distance, scratch, twiddle, scale); scratch has 2 rows columns numbers for
+  // Forward and inverse: (x, y, scratch, twiddle, scale); scratch has 2 rows columns numbers for
   // each signal.
-  void (*run[2])(const R*, int64_t, R*, int64_t, R*, const R*, R);
+  void (*run[2])(const R*, R*, R*, const R*, R);
 };
 
 template <class R>
@@ -50,7 +50,7 @@ struct FftStages {
   void (*to_lanes)(const R*, int64_t, int64_t, R*, R*, int64_t, int64_t);
   void (*to_rows)(const R*, const R*, int64_t, const int32_t*, R*, int64_t, int64_t, int64_t, R);
   void (*turn)(const R*, const R*, int64_t, const R*, const R*, R*, int64_t);  // (xr, xi, count, near, far, y, block)
-  ShortFft<R> short_rows[5];                 // of 16, 32, 64, 128 and 256 points; of none where vectors are short
+  ShortFft<R> short_ffts[5];                 // of 16, 32, 64, 128 and 256 points; of none where vectors are short
   void (*split)(const R*, R*, R*, int64_t);  // interleaved parts to two arrays
   void (*join)(const R*, const R*, R*, int64_t, R);                   // and back, scaled
   void (*unfold)(const R*, const R*, R*, int64_t, int64_t, int64_t);  // (z, roots, x, h, begin, end)

@@ -4,6 +4,9 @@
 // function compiled for AVX-512 could otherwise be the one that the linker keeps for everybody.
 #pragma once
 
+#if FERRULE_VECTOR_BYTES == 64
+#include "vector_tiles.h"
+#endif
 #include "gemm_tables.h"
 
 namespace ferrule {
@@ -297,31 +300,13 @@ inline void Transpose4(const T* from, int64_t from_row, T* to, int64_t to_row) {
 #if FERRULE_VECTOR_BYTES == 64
 // The same of four such tiles of words of 32 bits, one below the other.
 inline void FourTiles(const void* from, int64_t from_row, void* to, int64_t to_row) {
-  typedef float V __attribute__((vector_size(64), may_alias, aligned(4)));
-  V v[4];
-  for (int64_t r = 0; r < 4; ++r) {
-    const float* x = static_cast<const float*>(from) + r * from_row;
-    __m512 joined = _mm512_castps128_ps512(_mm_loadu_ps(x));
-    joined = _mm512_insertf32x4(joined, _mm_loadu_ps(x + 4 * from_row), 1);
-    joined = _mm512_insertf32x4(joined, _mm_loadu_ps(x + 8 * from_row), 2);
-    v[r] = _mm512_insertf32x4(joined, _mm_loadu_ps(x + 12 * from_row), 3);
+  const float* x = static_cast<const float*>(from);
+  Floats64 v[4];
+  for (int64_t r = 0; r < 4; ++r, x += from_row) {
+    JoinQuarters(v[r], x, x + 4 * from_row, x + 8 * from_row, x + 12 * from_row);
   }
-#define FERRULE_LOW(a, b) __builtin_shufflevector(a, b, 0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25, 12, 28, 13, 29)
-#define FERRULE_HIGH(a, b) __builtin_shufflevector(a, b, 2, 18, 3, 19, 6, 22, 7, 23, 10, 26, 11, 27, 14, 30, 15, 31)
-#define FERRULE_LOW_PAIRS(a, b) __builtin_shufflevector(a, b, 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29)
-#define FERRULE_HIGH_PAIRS(a, b) \
-  __builtin_shufflevector(a, b, 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31)
-  const V low = FERRULE_LOW(v[0], v[1]), below_low = FERRULE_LOW(v[2], v[3]);
-  const V high = FERRULE_HIGH(v[0], v[1]), below_high = FERRULE_HIGH(v[2], v[3]);
-  float* y = static_cast<float*>(to);
-  *reinterpret_cast<V*>(y) = FERRULE_LOW_PAIRS(low, below_low);
-  *reinterpret_cast<V*>(y + to_row) = FERRULE_HIGH_PAIRS(low, below_low);
-  *reinterpret_cast<V*>(y + 2 * to_row) = FERRULE_LOW_PAIRS(high, below_high);
-  *reinterpret_cast<V*>(y + 3 * to_row) = FERRULE_HIGH_PAIRS(high, below_high);
-#undef FERRULE_LOW
-#undef FERRULE_HIGH
-#undef FERRULE_LOW_PAIRS
-#undef FERRULE_HIGH_PAIRS
+  TileTurned(v);
+  for (int64_t c = 0; c < 4; ++c) _mm512_storeu_ps(static_cast<float*>(to) + c * to_row, v[c]);
 }
 #endif
 

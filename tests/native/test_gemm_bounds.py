@@ -31,8 +31,9 @@ def at_the_end(shape: tuple[int, ...], dtype: str) -> np.ndarray:
 
 def check() -> None:
     random = np.random.default_rng(0)
-    # 16 rows and more, so that all begin at a multiple of 64 bytes; one and several panels, short and long sums.
-    sizes = itertools.product([16, 48], [1, 15, 16, 31, 33, 61], [16, 48, 272])
+    # 16 rows and more, so that all begin at a multiple of 64 bytes; one and several panels, rows on lines of their own,
+    # short and long sums.
+    sizes = itertools.product([16, 48], [1, 15, 16, 31, 33, 48, 61, 64], [16, 48, 272])
     for (m, n, k), (dtype, out), turned in itertools.product(sizes, ["ff", "dd", "ii", "bi"], [0, 1]):
         a, b, d = at_the_end((m, k), dtype), at_the_end((n, k) if turned else (k, n), dtype), at_the_end((m, n), out)
         a[...], b[...] = random.integers(-9, 9, a.shape), random.integers(-9, 9, b.shape)

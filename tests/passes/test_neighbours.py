@@ -117,6 +117,26 @@ def test_rows_that_are_picked_of_a_joined_array(name: str) -> None:
         assert any("dynamic_update_slice" in names(block) for block in found) != picked
 
 
+@pytest.mark.parametrize(
+    "part",
+    [
+        lambda x, i: jnp.pad(x, ((1, 0), (1, 1))),
+        lambda x, i: x.T,
+        lambda x, i: x[:, :4].at[i].get(mode="promise_in_bounds"),
+    ],
+)
+def test_parts_that_are_written_first(part: Any) -> None:
+    """They are joined themselves, turned, or picked one by one."""
+
+    def f(x: Any, i: Any, few: Any) -> Any:
+        first = part(x, i)
+        return jnp.concatenate([first, jnp.ones((9, first.shape[1]))]).at[few].get(mode="promise_in_bounds")
+
+    found = kernels(f, floats(2000, 64), np.zeros(2000, np.int32), np.zeros(30, np.int32))
+    assert sum("dynamic_update_slice" in names(block) for block in found) == 2
+    assert "gather" in names(found[-1]) and not names(found[-1]) & {"concatenate", "pad", "transpose"}
+
+
 def test_a_slice_of_a_joined_array() -> None:
     def f(x: Any, i: Any) -> Any:
         return jax.lax.dynamic_slice(jnp.concatenate([x, x * 2]), (i, 0), (100, 64))

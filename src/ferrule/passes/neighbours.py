@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from math import prod
 
+from ferrule.codegen.borders import JOINING
 from ferrule.ir import Op, Value
 from ferrule.ops import OPS
 
@@ -21,8 +22,7 @@ FEW, LITTLE = 4, 64
 
 # Whose elements lie as their operands' do; and those that bring together what lies apart.
 _VIEWS = frozenset({"broadcast_in_dim", "reshape", "slice", "dynamic_slice"})
-_JOINING = frozenset({"concatenate", "pad"})
-_SCATTERING = _JOINING | {"reverse"}
+_SCATTERING = frozenset({*JOINING, "reverse"})
 
 
 def in_rows(gather: Op) -> bool:
@@ -77,7 +77,7 @@ class Neighbours:
     def _is_joined(self, value: Value) -> bool:
         """Is it an array joined of such, or padded?"""
         op = value.op
-        return op is not None and op.name in _JOINING and all(v.op is None or v in self.direct for v in op.operands)
+        return op is not None and op.name in JOINING and all(v.op is None or v in self.direct for v in op.operands)
 
     @staticmethod
     def _often(user: Op, value: Value) -> bool:
@@ -90,8 +90,8 @@ class Neighbours:
         if value in self.direct:
             return False
         if user.name == "gather" and value is user.operands[0] and in_rows(user):
-            size = prod(value.shape)
-            return prod(user.result.shape) > max(WORTH, size if self._is_joined(value) else size / FEW)
+            picked, size = prod(user.result.shape), prod(value.shape)
+            return picked > max(WORTH, size) if self._is_joined(value) else picked >= max(WORTH, size / FEW)
         updates = (len(user.operands) + 1) // 2  # arrays, places, updates
         return user.name == "scatter" and value in user.operands[updates:] and _of_rows(user)
 
