@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ferrule.ir import Block, DType, Op, Tensor, Type
+from ferrule.ir import Block, DType, Op, Tensor, Type, Value
 from ferrule.ir.types import f32, f64
 from ferrule.ops import numerics as n
 from ferrule.ops.checks import expect, reject
@@ -28,6 +28,37 @@ def monoid(block: Block) -> str | None:
         if op.name in _COMMUTATIVE and set(op.operands) == set(block.args) and block.results[0] is op.result:
             return op.name
     return None
+
+
+def uniform(value: Value) -> np.generic | None:
+    """The one element of an array, where a constant fills it."""
+    op = value.op
+    if op is not None and op.name == "broadcast_in_dim" and not op.operands[0].shape:
+        op = op.operands[0].op
+    if op is None or op.name != "constant":
+        return None
+    array = op.attrs["value"]
+    if array.size == 0 or (array.size > 1 and any(array.strides)):
+        return None
+    return array.reshape(-1)[0] if array.ndim else array[()]
+
+
+def starts_with_identity(body: Block, init: Value) -> bool:
+    """Is the body a known operation on its two arguments and `init` its identity? Then `init` may enter many times."""
+    op, start = body.results[0].op, uniform(init)
+    if op is None or start is None or len(body.ops) != 1 or set(op.operands) != set(body.args):
+        return False
+    dtype = init.dtype
+    if dtype.kind == "complex":
+        return bool(start == {"add": 0, "multiply": 1}.get(op.name))
+    if dtype.kind == "bool":
+        return bool(start) == {"and": True, "minimum": True, "multiply": True}.get(op.name, False)
+    signed = dtype.kind == "int"
+    low, high = -(1 << (dtype.bits - 1)) if signed else 0, (1 << (dtype.bits - signed)) - 1
+    if dtype.is_float:
+        low, high = -np.inf, np.inf
+    identity = {"add": 0, "multiply": 1, "maximum": low, "minimum": high, "or": 0, "xor": 0}.get(op.name)
+    return identity is not None and bool(start == identity)
 
 
 def total_type(dtype: DType, name: str | None, has_f64: bool = True) -> DType:

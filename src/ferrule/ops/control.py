@@ -12,7 +12,7 @@ from ferrule.ir import Block, Op, Tensor, Token, Tuple, Type
 from ferrule.ir.types import DType, bf16, c64, f32, i1, i32, ui32
 from ferrule.ops.bodies import check_body, vectorized
 from ferrule.ops.checks import attr, declared_results, expect, operand, operand_types, operands, regions, reject
-from ferrule.ops.definition import Run, define, element
+from ferrule.ops.definition import Factors, Run, alike, define, element, factors
 from ferrule.ops.samples import Region, Sample, data, samples, scalar_body
 
 if TYPE_CHECKING:
@@ -160,6 +160,19 @@ define("fusion", infer=_infer_fusion, evaluate=lambda op, xs, run: run(op.region
 
 
 # ---- elements ----------------------------------------------------------------------------------------------------
+
+
+@factors("map")
+def _map_factors(op: Op) -> Factors:
+    dims = alike(len(op.result.shape))
+    return Factors([dims] * len(op.operands), [dims])
+
+
+@factors("optimization_barrier")
+def _barrier_factors(op: Op) -> Factors:
+    first = [sum(len(v.shape) for v in op.operands[:i]) for i in range(len(op.operands))]
+    dims = [tuple(range(at, at + len(v.shape))) for at, v in zip(first, op.operands, strict=True)]
+    return Factors(dims, dims)
 
 
 @element("loop")

@@ -12,7 +12,7 @@ from ferrule.ir import Op, Tensor, Type
 from ferrule.ir.types import DTYPES, DType, c64, c128, f32, f64, i64
 from ferrule.ops import numerics as n
 from ferrule.ops.checks import declared, expect, kinds, operands, same_type
-from ferrule.ops.definition import Run, define, element
+from ferrule.ops.definition import Factors, Run, alike, define, element, factors
 from ferrule.ops.samples import FLOATS, INTS, SMALL_INTS, UINTS, Sample, corners, data, dtypes, pairs, samples
 
 if TYPE_CHECKING:
@@ -128,6 +128,13 @@ define("complex", infer=_infer_complex, evaluate=_evaluate_complex, elementwise=
 
 
 # ---- code --------------------------------------------------------------------------------------------------------
+
+
+@factors("bitcast_convert")
+def _bitcast_factors(op: Op) -> Factors:
+    before, after = len(op.operands[0].shape), len(op.result.shape)
+    same = min(before, after)
+    return Factors([alike(before, range(same, before))], [alike(after, range(same, after))])
 
 
 @element("convert")

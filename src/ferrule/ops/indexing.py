@@ -10,9 +10,9 @@ import numpy as np
 from ferrule.ir import GatherDims, Op, ScatterDims, Tensor, Type
 from ferrule.ir.types import bf16, c64, f32, f64, i1, i8, i32
 from ferrule.ops import numerics as n
-from ferrule.ops.bodies import monoid, returned_argument, vectorized
+from ferrule.ops.bodies import monoid, returned_argument, starts_with_identity, vectorized
 from ferrule.ops.checks import attr, axes, expect, operand, operands, per_axis, regions
-from ferrule.ops.definition import Run, define, element
+from ferrule.ops.definition import Dims, Factors, Run, alike, define, element, factors
 from ferrule.ops.reduction import apply_in_rounds
 from ferrule.ops.samples import Sample, data, samples, scalar_body, second_body
 
@@ -211,6 +211,58 @@ def targets(
 
 define("gather", infer=_infer_gather, evaluate=_gather, flops=0)
 define("scatter", infer=_infer_scatter, evaluate=_scatter)
+
+
+# Factors of gathers and scatters: below `_PLACES` dimensions of the operand, from there on those of the indices.
+_PLACES = 100
+
+
+def _places(dims: GatherDims | ScatterDims, rank: int, batching: Sequence[int], own: Sequence[int]) -> Dims:
+    """The factors of the indices: dimensions that the operand has, too, places, and None for a vector's elements."""
+    shared = dict(zip(own, batching, strict=True))
+    return tuple(None if d == dims.index_vector_dim else shared.get(d, _PLACES + d) for d in range(rank))
+
+
+def _spread(dims: Dims, gone: Sequence[int], places: Dims, vector: int, windows: Sequence[int], rank: int) -> Dims:
+    """The factors of a gather's result or of a scatter's updates: dimensions of windows, and places between them."""
+    inner = iter([f for d, f in enumerate(dims) if d not in gone])
+    outer = iter([f for d, f in enumerate(places) if d != vector])
+    return tuple(next(inner) if d in windows else next(outer) for d in range(rank))
+
+
+@factors("gather")
+def _gather_factors(op: Op) -> Factors:
+    dims: GatherDims = op.attrs["dimension_numbers"]
+    shape, sizes = op.operands[0].shape, tuple(op.attrs["slice_sizes"])
+    gone = (*dims.collapsed_slice_dims, *dims.operand_batching_dims)
+    full = [d for d, size in enumerate(shape) if sizes[d] == size and d not in gone]
+    operand = alike(len(shape), [d for d in range(len(shape)) if d not in (*full, *dims.operand_batching_dims)])
+    places = _places(dims, len(op.operands[1].shape), dims.operand_batching_dims, dims.start_indices_batching_dims)
+    out = _spread(operand, gone, places, dims.index_vector_dim, dims.offset_dims, len(op.result.shape))
+    return Factors([operand, places], [out], attrs=lambda parts, _: {
+        "slice_sizes": tuple(parts[0][d] if d in full else size for d, size in enumerate(sizes))
+    })  # fmt: skip
+
+
+@factors("scatter")
+def _scatter_factors(op: Op) -> Factors:
+    """Places are split where the operand is all identity: what the devices have scattered is combined."""
+    count = len(op.results)
+    dims: ScatterDims = op.attrs["scatter_dimension_numbers"]
+    shape, updates = op.operands[0].shape, op.operands[count + 1].shape
+    gone = (*dims.inserted_window_dims, *dims.input_batching_dims)
+    sizes = dict(zip([d for d in range(len(shape)) if d not in gone], (updates[d] for d in dims.update_window_dims),
+                     strict=True))  # fmt: skip
+    operand = tuple(d if d in dims.input_batching_dims or sizes.get(d) == shape[d] else None for d in range(len(shape)))
+    places = _places(dims, len(op.operands[count].shape), dims.input_batching_dims,
+                     dims.scatter_indices_batching_dims)  # fmt: skip
+    sums: dict[int, str] = {}
+    if count == 1 and starts_with_identity(op.regions[0], op.operands[0]):
+        sums = {f: str(monoid(op.regions[0])) for f in places if f is not None and f >= _PLACES}
+    else:
+        places = tuple(f if f is not None and f < _PLACES else None for f in places)
+    moved = _spread(operand, gone, places, dims.index_vector_dim, dims.update_window_dims, len(updates))
+    return Factors([*[operand] * count, places, *[moved] * count], [operand] * count, sums)
 
 
 # ---- elements ----------------------------------------------------------------------------------------------------

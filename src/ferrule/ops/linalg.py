@@ -12,7 +12,7 @@ from ferrule.ir import Block, ConvDims, DotDims, Op, Tensor, Type
 from ferrule.ir.types import DType, bf16, c64, c128, f8E4M3FN, f16, f32, f64, i8, i32, ui8
 from ferrule.ops import numerics as n
 from ferrule.ops.checks import attr, axes, declared, expect, kinds, operands, per_axis, reject
-from ferrule.ops.definition import Run, define, element
+from ferrule.ops.definition import Factors, Run, alike, define, element, factors
 from ferrule.ops.reduction import window_output
 from ferrule.ops.samples import Sample, data, samples
 from ferrule.ops.shape import pad
@@ -300,6 +300,56 @@ define("convolution", infer=_infer_convolution, evaluate=_convolution)
 define("cholesky", infer=_infer_cholesky, evaluate=_cholesky)
 define("triangular_solve", infer=_infer_triangular_solve, evaluate=_triangular_solve)
 define("fft", infer=_infer_fft, evaluate=_fft)
+
+
+@factors("dot_general")
+def _dot_factors(op: Op) -> Factors:
+    """The left side's dimensions by their numbers, and behind them the right side's own."""
+    dims: DotDims = op.attrs["dot_dimension_numbers"]
+    rank, other = (len(v.shape) for v in op.operands)
+    pairs = dict(zip(dims.rhs_batching_dimensions, dims.lhs_batching_dimensions, strict=True))
+    summed = dict(zip(dims.rhs_contracting_dimensions, dims.lhs_contracting_dimensions, strict=True))
+    right = tuple((pairs | summed).get(d, rank + d) for d in range(other))
+    gone = {*dims.lhs_batching_dimensions, *dims.lhs_contracting_dimensions}
+    out = [*dims.lhs_batching_dimensions, *(d for d in range(rank) if d not in gone), *(f for f in right if f >= rank)]
+    return Factors([alike(rank), right], [tuple(out)], dict.fromkeys(dims.lhs_contracting_dimensions, "add"))
+
+
+@factors("convolution")
+def _convolution_factors(op: Op) -> Factors:
+    """Images and features; what goes by groups has to be whole, and so have pixels."""
+    dims: ConvDims = op.attrs["dimension_numbers"]
+    grouped, batched = attr(op, "feature_group_count", 1) > 1, attr(op, "batch_group_count", 1) > 1
+    image = None if batched else 0
+    summed = None if grouped or batched else 1
+    made = None if grouped or batched else 2
+    left: list[int | None] = [None] * len(op.result.shape)
+    right, out = list(left), list(left)
+    left[dims.input_batch_dimension], left[dims.input_feature_dimension] = image, summed
+    right[dims.kernel_input_feature_dimension], right[dims.kernel_output_feature_dimension] = summed, made
+    out[dims.output_batch_dimension], out[dims.output_feature_dimension] = image, made
+    return Factors([tuple(left), tuple(right)], [tuple(out)], {1: "add"} if summed else {})
+
+
+@factors("cholesky")
+def _cholesky_factors(op: Op) -> Factors:
+    dims = alike(len(op.result.shape), range(len(op.result.shape) - 2, len(op.result.shape)))
+    return Factors([dims], [dims])
+
+
+@factors("triangular_solve")
+def _triangular_factors(op: Op) -> Factors:
+    """Matrices of a batch, and right-hand sides."""
+    rank = len(op.result.shape)
+    right = alike(rank, (rank - 2 if attr(op, "left_side", True) else rank - 1,))
+    return Factors([alike(rank, (rank - 2, rank - 1)), right], [right])
+
+
+@factors("fft")
+def _fft_factors(op: Op) -> Factors:
+    rank = len(op.result.shape)
+    dims = alike(rank, range(rank - len(tuple(op.attrs["fft_length"])), rank))
+    return Factors([dims], [dims])
 
 
 # ---- elements ----------------------------------------------------------------------------------------------------

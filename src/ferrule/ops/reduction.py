@@ -12,9 +12,9 @@ import numpy as np
 from ferrule.ir import Block, Op, Tensor, Type
 from ferrule.ir.types import DType, bf16, c64, f8E4M3FN, f16, f32, f64, i1, i4, i8, i32, ui8, ui64
 from ferrule.ops import numerics as n
-from ferrule.ops.bodies import check_body, fold, monoid, vectorized
+from ferrule.ops.bodies import check_body, fold, monoid, starts_with_identity, vectorized
 from ferrule.ops.checks import attr, axes, expect, operands, per_axis, regions
-from ferrule.ops.definition import Run, define, element
+from ferrule.ops.definition import Factors, Run, alike, define, element, factors
 from ferrule.ops.samples import Region, Sample, compare_body, data, samples, scalar_body
 from ferrule.ops.shape import pad
 
@@ -252,6 +252,38 @@ def apply_in_rounds(outs: list[np.ndarray], target: np.ndarray, values: Arrays, 
 define("reduce", infer=_infer_reduce, evaluate=_reduce)
 define("reduce_window", infer=_infer_reduce_window, evaluate=_reduce_window)
 define("select_and_scatter", infer=_infer_select_and_scatter, evaluate=_select_and_scatter)
+
+
+@factors("reduce")
+def _reduce_factors(op: Op) -> Factors:
+    half, rank = len(op.operands) // 2, len(op.operands[0].shape)
+    gone = tuple(attr(op, "dimensions", ()))
+    sums = {}
+    if half == 1 and starts_with_identity(op.regions[0], op.operands[1]):
+        sums = dict.fromkeys(gone, str(monoid(op.regions[0])))
+    inputs = [alike(rank, () if sums else gone)] * half
+    return Factors([*inputs, *[()] * half], [tuple(d for d in range(rank) if d not in gone)] * half, sums)
+
+
+@factors("reduce_window")
+def _reduce_window_factors(op: Op) -> Factors:
+    half, rank = len(op.operands) // 2, len(op.operands[0].shape)
+    dims = alike(rank, _windowed(op, rank))
+    return Factors([*[dims] * half, *[()] * half], [dims] * half)
+
+
+@factors("select_and_scatter")
+def _select_and_scatter_factors(op: Op) -> Factors:
+    dims = alike(len(op.result.shape), _windowed(op, len(op.result.shape)))
+    return Factors([dims, dims, ()], [dims])
+
+
+def _windowed(op: Op, rank: int) -> list[int]:
+    """The dimensions in which windows hold more than one element, or lie elsewhere than the elements."""
+    names = ("window_dimensions", "window_strides", "base_dilations", "window_dilations")
+    steps = zip(*(per_axis(op, name, rank, 1) for name in names), strict=True)
+    edges = per_axis(op, "padding", rank, (0, 0))
+    return [d for d, (step, edge) in enumerate(zip(steps, edges, strict=True)) if {*step} != {1} or any(edge)]
 
 
 # ---- elements ----------------------------------------------------------------------------------------------------

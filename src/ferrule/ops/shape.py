@@ -13,7 +13,7 @@ from ferrule.ir import Op, Tensor, Type, Value
 from ferrule.ir.types import BY_NUMPY, bf16, c64, c128, f32, f64, i1, i8, i32, i64
 from ferrule.ops import numerics as n
 from ferrule.ops.checks import attr, axes, declared, expect, kinds, operand, operands, per_axis, reject
-from ferrule.ops.definition import Run, define, element
+from ferrule.ops.definition import Factors, Run, alike, define, element, factors
 from ferrule.ops.samples import FLOATS, INTS, UINTS, Sample, data, dtypes, samples
 
 if TYPE_CHECKING:
@@ -240,6 +240,95 @@ define(
     evaluate=lambda op, xs, run: [np.array(xs[0].shape[op.attrs["dimension"]], np.int32)],
     flops=0,
 )
+
+
+# ---- factors -----------------------------------------------------------------------------------------------------
+
+
+@factors("iota")
+def _iota_factors(op: Op) -> Factors:
+    return Factors([], [alike(len(op.result.shape))])
+
+
+@factors("broadcast_in_dim")
+def _broadcast_factors(op: Op) -> Factors:
+    shape, out, places = op.operands[0].shape, op.result.shape, attr(op, "broadcast_dimensions", ())
+    dims = tuple(d if size == out[d] else None for size, d in zip(shape, places, strict=True))
+    return Factors([dims], [alike(len(out))])
+
+
+@factors("reshape")
+def _reshape_factors(op: Op) -> Factors:
+    """Of dimensions that become others together, the first of each side: its parts are parts of memory."""
+    before, after = op.operands[0].shape, op.result.shape
+    left: list[int | None] = [None] * len(before)
+    right: list[int | None] = [None] * len(after)
+    i = j = 0
+    while i < len(before) and j < len(after):
+        if 1 in (before[i], after[j]):
+            i, j = i + (before[i] == 1), j + (after[j] == 1)
+            continue
+        left[i] = right[j] = i
+        have, want = before[i], after[j]
+        i, j = i + 1, j + 1
+        while have != want and i <= len(before) and j <= len(after):
+            if have < want:
+                have, i = have * (before[i] if i < len(before) else 1), i + 1
+            else:
+                want, j = want * (after[j] if j < len(after) else 1), j + 1
+    return Factors([tuple(left)], [tuple(right)])
+
+
+@factors("transpose")
+def _transpose_factors(op: Op) -> Factors:
+    return Factors([alike(len(op.result.shape))], [tuple(attr(op, "permutation", ()))])
+
+
+@factors("reverse")
+def _reverse_factors(op: Op) -> Factors:
+    dims = alike(len(op.result.shape), attr(op, "dimensions", ()))
+    return Factors([dims], [dims])
+
+
+@factors("slice")
+def _slice_factors(op: Op) -> Factors:
+    shape, limits = op.operands[0].shape, tuple(op.attrs["limit_indices"])
+    bounds = zip(op.attrs["start_indices"], limits, per_axis(op, "strides", len(shape), 1), shape, strict=True)
+    cut = [d for d, (start, limit, step, size) in enumerate(bounds) if (start, limit, step) != (0, size, 1)]
+    dims = alike(len(shape), cut)
+    return Factors([dims], [dims], attrs=lambda parts, _: {
+        "limit_indices": tuple(limits[d] if d in cut else size for d, size in enumerate(parts[0]))
+    })  # fmt: skip
+
+
+@factors("pad")
+def _pad_factors(op: Op) -> Factors:
+    rank = len(op.result.shape)
+    edges = zip(op.attrs["edge_padding_low"], op.attrs["edge_padding_high"], per_axis(op, "interior_padding", rank, 0),
+                strict=True)  # fmt: skip
+    dims = alike(rank, [d for d, edge in enumerate(edges) if any(edge)])
+    return Factors([dims, ()], [dims])
+
+
+@factors("concatenate")
+def _concatenate_factors(op: Op) -> Factors:
+    dims = alike(len(op.result.shape), (op.attrs["dimension"],))
+    return Factors([dims] * len(op.operands), [dims])
+
+
+@factors("dynamic_slice")
+def _dynamic_slice_factors(op: Op) -> Factors:
+    shape, sizes = op.operands[0].shape, op.attrs["slice_sizes"]
+    dims = alike(len(shape), [d for d, size in enumerate(shape) if sizes[d] != size])
+    starts = [()] * (len(op.operands) - 1)
+    return Factors([dims, *starts], [dims], attrs=lambda _, parts: {"slice_sizes": parts[0]})
+
+
+@factors("dynamic_update_slice")
+def _update_factors(op: Op) -> Factors:
+    shape, part = op.operands[0].shape, op.operands[1].shape
+    dims = alike(len(shape), [d for d, size in enumerate(shape) if part[d] != size])
+    return Factors([dims, dims, *[()] * (len(op.operands) - 2)], [dims])
 
 
 # ---- elements ----------------------------------------------------------------------------------------------------

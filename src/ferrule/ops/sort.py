@@ -12,7 +12,7 @@ from ferrule.ir.types import f32, i1, i32, i64
 from ferrule.ops import numerics as n
 from ferrule.ops.bodies import Combine, check_body, vectorized
 from ferrule.ops.checks import attr, axes, expect, kinds, operands, regions
-from ferrule.ops.definition import Run, define, element
+from ferrule.ops.definition import Factors, Run, alike, define, element, factors
 from ferrule.ops.samples import FLOATS, INTS, UINTS, Sample, compare_body, corners, data, dtypes, samples
 
 if TYPE_CHECKING:
@@ -118,6 +118,19 @@ def _merge(op: Op, xs: Arrays, run: Run) -> Arrays:
 define("sort", infer=_infer_sort, evaluate=_sort)
 define("merge_runs", infer=_infer_sort, evaluate=_merge, flops=32, internal=True)
 define("top_k", infer=_infer_top_k, evaluate=_top_k)
+
+
+@factors("sort")
+def _sort_factors(op: Op) -> Factors:
+    rank = len(op.results[0].shape)
+    dims = alike(rank, (attr(op, "dimension", -1) % max(rank, 1),))
+    return Factors([dims] * len(op.operands), [dims] * len(op.results))
+
+
+@factors("top_k")
+def _top_k_factors(op: Op) -> Factors:
+    dims = alike(len(op.results[0].shape), (len(op.results[0].shape) - 1,))
+    return Factors([dims], [dims] * len(op.results))
 
 
 # ---- elements ----------------------------------------------------------------------------------------------------

@@ -1,13 +1,13 @@
 """Partition: a program over global arrays → the program that each device runs on its own parts.
 
-What stands in a manual computation (shard_map) runs on the parts that its shardings name. Everything else is computed
-as a whole by every device: a part is gathered before such a computation reads it, and a whole is cut where a manual
-computation or an output wants a part. A part that goes straight from one such place to another, under the same tiling,
-is neither gathered nor cut, and elementwise ops between such places are computed on parts as well; of the two ways
-only the one that somebody reads is left in the end.
+What stands in a manual computation (shard_map) runs on the parts that its shardings name. Any other op is computed in
+parts where its operands are at hand in parts and its rule (`OpDef.factors`) says which dimensions go together: in the
+order of the program, each op follows the largest of its operands' tilings and what else fits beside it. Sums over split
+dimensions leave terms, which are summed (or summed and scattered) when somebody asks for more than one of them. What
+has no rule, or is split along dimensions that have to be whole, is gathered and computed as a whole by every device.
 
-Inside a manual computation values differ from device to device along its axes; there `classes` numbers the devices so
-that those with one number hold the same data, and gathers stay within a class.
+Loops keep their carries in the parts in which they come, or in which one turn leaves what came as a whole.
+`passes/shards.py` has what the devices hold, and how a value gets from one tiling to another.
 """
 
 from __future__ import annotations
@@ -17,18 +17,24 @@ from typing import Any
 
 import numpy as np
 
-from ferrule.errors import InvalidArgument, Unsupported
-from ferrule.ir import Block, Function, Loc, Module, Op, Tensor, Token, Value, tensor
-from ferrule.ir.types import i1, i32, ui32
+from ferrule.errors import InvalidArgument
+from ferrule.ir import Block, Function, Module, Op, Tensor, Token, Value, tensor
+from ferrule.ir.types import f32, i1, ui32
 from ferrule.ops import OPS
+from ferrule.ops.bodies import uniform
+from ferrule.ops.definition import Factors, factors_of
 from ferrule.passes.connect import connect
-from ferrule.stablehlo.groups import Groups, padded
+from ferrule.passes.shards import Held, Shards, Split, complete
 from ferrule.stablehlo.layouts import asked_layout
 from ferrule.stablehlo.sdy import Axis, Mesh, Sharding, coordinate
 from ferrule.stablehlo.tiling import Tiling, classes_of_text, of_sharding, of_text, whole
 
 # Ops whose results differ from run to run, and so from device to device.
 _DRAWN = {"rng"}
+# Ops that only move elements: their results count as much as what they are of.
+_MOVES = {"broadcast_in_dim", "reshape", "transpose", "convert"}
+# What takes a carry's tiling from one turn to the next settles soon; then turns end with an exchange.
+_TURNS = 3
 
 
 def partition(module: Module, replicas: int, partitions: int, propagate: Sequence[bool] = ()) -> Module:
@@ -48,11 +54,10 @@ def partition(module: Module, replicas: int, partitions: int, propagate: Sequenc
 class _Partitioner:
     def __init__(self, module: Module, replicas: int, partitions: int) -> None:
         self.module, self.replicas, self.partitions = module, replicas, partitions
-        self.env: dict[Value, Value] = {}
-        # Whole values of which every device's part is at hand: value → tiling and part.
-        self.parts: dict[Value, tuple[Tiling, Value]] = {}
-        # What the program's constraints say of values of the global program.
-        self.hints: dict[Value, Tiling] = {}
+        self.shards = Shards(replicas, partitions, self.remade)
+        self.held = self.shards.held
+        # What the marks of the form without Shardy say of values of the global program.
+        self.marked: dict[Value, Tiling] = {}
 
     def run(self, propagate: tuple[bool, ...]) -> Module:
         main = self.module.main
@@ -70,22 +75,37 @@ class _Partitioner:
             for i, (t, arg) in enumerate(zip(tilings, main.body.args, strict=True))
         ]
         body = Block(types)
-        self.here = body.add("partition_id", [], Tensor((), ui32)).result
+        self.shards.here = body.add("partition_id", [], Tensor((), ui32)).result
         for arg, part, tiling in zip(main.body.args, body.args, tilings, strict=True):
-            self.env[arg] = self.gather(body, part, tiling, tensor(arg), everywhere, Loc("parameter"))
+            self.comes(arg, part, tiling, body, everywhere)
         self.copy(main.body, body, everywhere)
         for i, (value, attrs) in enumerate(zip(main.body.results, result_attrs, strict=True)):
-            new = self.env[value]
             asked = self.declared(attrs, value, f"result {i}")
             if asked is None and (propagate[min(i, len(propagate) - 1)] if propagate else True):
-                asked = self.suggested(value)
+                asked = self.settled(value)
             chosen = asked or whole(len(value.shape), self.partitions)
             attrs["ferrule.sharding"] = chosen.op_sharding()
-            part = self.cut(body, new, _in_memory(chosen, attrs, value), f"result {i}", Loc("result"))
-            body.results.append(part)
+            body.results.append(self.shards.part(value, _in_memory(chosen, attrs, value), f"result {i}"))
         function = Function("main", body, arg_attrs, result_attrs, main.visibility)
         old = self.module
         return Module({"main": function}, old.attrs, old.name, old.producer, old.meshes)
+
+    def comes(self, value: Value, part: Value, tiling: Tiling | None, home: Block, classes: np.ndarray) -> Held:
+        """Notes the part (None: all) of a value with which something begins."""
+        held = self.held[value] = Held(home, classes, weight=_bytes(value))
+        if tiling is None or tiling.is_whole:
+            held.whole = part
+        else:
+            held.main = tiling
+            held.keep(tiling, part)
+        return held
+
+    def settled(self, value: Value) -> Tiling | None:
+        """The tiling under which a value was computed, its terms summed; None for a whole."""
+        main = self.held[value].main
+        if main is None or main.tiles == 1:
+            return None
+        return Tiling(main.counts, main.index, np.zeros_like(main.term))
 
     def declared(self, attrs: dict[str, Any], value: Value, what: str) -> Tiling | None:
         """The tiling that a parameter's or result's attributes ask for; None when they leave it open."""
@@ -102,87 +122,281 @@ class _Partitioner:
     # --- the walk -------------------------------------------------------------------------------------------------
     def copy(self, block: Block, out: Block, classes: np.ndarray) -> None:
         for op in block.ops:
-            operands = [self.env.get(v, v) for v in op.operands]
             if op.name == "sdy.manual_computation":
-                results = self.manual(op, operands, out, classes)
+                self.manual(op, out, classes)
             elif op.name.startswith("ferrule.S"):
-                results = self.border(op, operands, out)
+                self.border(op, out, classes)
             elif op.name == "partition_id":
-                results = [self.here]
+                self.finish(op, [self.shards.here], out, classes)
             elif op.name in ("sdy.sharding_constraint", "sdy.reshard"):
-                self.constrain(op)
-                results = operands
+                self.constrain(op, out, classes)
             elif "only_device" in op.attrs:
-                results = self.once(op, operands, out, classes)
-            else:
+                self.finish(op, self.once(op, out, classes), out, classes)
+            elif op.name == "while":
+                self.loop(op, out, classes)
+            elif op.name in ("if", "case"):
+                self.branches(op, out, classes)
+            elif not self.in_parts(op, out, classes):
                 regions = [self.region(r, classes) for r in op.regions]
+                operands = [self.shards.whole(v) for v in op.operands]
                 results = out.add(op.name, operands, [r.type for r in op.results], op.attrs, regions, op.loc).results
                 if op.name in _DRAWN:
-                    results = self.from_first(out, results, classes, 0, op.loc)
-                elif len(results) == 1 and OPS[op.name].elementwise:
-                    self.on_parts(op, operands, results[0], out)
-                for region in op.regions if op.name in ("while", "if", "case") else ():
-                    # The condition of a loop returns something else; a body's and a branch's results become the op's.
-                    if len(region.results) == len(op.results):
-                        for inner, result in zip(region.results, op.results, strict=True):
-                            if inner in self.hints and inner.type == result.type:
-                                self.hints.setdefault(result, self.hints[inner])
-            self.env.update(zip(op.results, results, strict=True))
+                    results = list(self.shards.from_first(out, results, classes, 0, op.loc))
+                self.finish(op, results, out, classes)
+                if self.can_remake(op):
+                    self.held[op.result].source = op
 
-    def constrain(self, op: Op) -> None:
-        """A constraint changes no value; an output that is left open follows it."""
-        sharding = op.attrs.get("sharding")
-        if isinstance(sharding, Sharding) and isinstance(op.result.type, Tensor):
-            open_ = any(not d.closed for d in sharding.dims)
-            if not (open_ and sharding.is_replicated):
-                rank = len(op.result.shape)
-                self.hints[op.result] = of_sharding(
-                    sharding, rank, self.module.meshes, self.partitions, "a constrained value"
-                )
-
-    def suggested(self, value: Value) -> Tiling | None:
-        """The tiling for an output that the program leaves open: the one of a constraint, or of the parts at hand."""
-        hint = self.hints.get(value)
-        if hint and not any(size % count for size, count in zip(value.shape, hint.counts, strict=True)):
-            return hint
-        part = self.parts.get(self.env[value])
-        return part[0] if part else None
-
-    def on_parts(self, op: Op, operands: list[Value], whole_result: Value, out: Block) -> None:
-        """Computes an elementwise op on parts, too, where every operand has its parts under one tiling."""
-        shape = op.result.shape
-        for old in op.operands:
-            if old in self.hints and old.shape == shape:
-                self.hints.setdefault(op.result, self.hints[old])
-        tilings = [self.parts[v][0] for v in operands if v in self.parts]
-        if op.regions or any(v in self.parts and v.shape != shape for v in operands):
-            return
-        if not tilings or tilings[0].terms > 1 or any(t.key != tilings[0].key for t in tilings):
-            return
-        tiling = tilings[0]
-        local = tiling.local(shape, "a value")
-        parts = []
-        for value in operands:
-            if value in self.parts:
-                parts.append(self.parts[value][1])
-            elif not value.shape:
-                parts.append(value)
-            elif (same := _uniform(value)) is not None:
-                parts.append(_spread(out, same, Tensor(local, value.dtype), op.loc))
-            else:
-                return
-        kind = Tensor(local, tensor(whole_result).dtype)
-        part = out.add(op.name, parts, kind, op.attrs, (), op.loc).result
-        self.parts[whole_result] = (tiling, part)
+    def finish(self, op: Op, results: Sequence[Value], out: Block, classes: np.ndarray) -> None:
+        """Notes an op's results, which every device has as a whole."""
+        for old, new in zip(op.results, results, strict=True):
+            self.held[old] = Held(out, classes, new, weight=_bytes(old), loc=op.loc)
 
     def region(self, block: Block, classes: np.ndarray) -> Block:
+        """A region that every device runs on whole values."""
         out = Block(a.type for a in block.args)
-        self.env.update(zip(block.args, out.args, strict=True))
+        for arg, new in zip(block.args, out.args, strict=True):
+            self.comes(arg, new, None, out, classes)
         self.copy(block, out, classes)
-        out.results = [self.env.get(v, v) for v in block.results]
+        out.results = [self.shards.whole(v) for v in block.results]
         return out
 
-    def manual(self, op: Op, operands: list[Value], out: Block, classes: np.ndarray) -> Sequence[Value]:
+    # --- ops in parts ---------------------------------------------------------------------------------------------
+    def in_parts(self, op: Op, out: Block, classes: np.ndarray) -> bool:
+        """Computes an op in parts, if an operand is at hand in parts that its rule can do with."""
+        if all(self.held[v].main is None for v in op.operands):
+            return False
+        rule = factors_of(op)
+        chosen = self.chosen(op, rule, classes) if rule is not None else {}
+        if rule is None or not chosen:
+            return False
+        terms = {f: chosen[f] for f in rule.sums if f in chosen}
+        term, count = np.zeros(self.partitions, np.int64), 1
+        for parts, index in terms.values():
+            term, count = term * parts + index, count * parts
+        operands = [
+            self.shards.part(v, self.tiling_of(chosen, d), "a value")
+            for v, d in zip(op.operands, rule.operands, strict=True)
+        ]
+        tilings = [self.tiling_of(chosen, d) for d in rule.results]
+        # Terms of sums are as exact as sums.
+        wide = bool(terms) and not op.regions and op.result.dtype.is_float and op.result.dtype.bits < 32
+        results = self.emit(op, out, rule, operands, tilings, classes, wide)
+        for old, new, tiling in zip(op.results, results, tilings, strict=True):
+            held = self.held[old] = Held(out, classes, weight=self.weight(op, old), loc=op.loc)
+            by = next((rule.sums[f] for f in terms), "add")
+            if terms and (by != "add" or wide):
+                new = self.shards.combined(
+                    out, new, Tiling(tiling.counts, tiling.index, term, count), by, classes, op.loc
+                )
+                if wide:
+                    new = out.add("convert", [new], Tensor(new.shape, old.dtype), loc=op.loc).result
+            elif terms:
+                tiling = Tiling(tiling.counts, tiling.index, term, count)
+            held.keep(tiling, new)
+            held.main = None if tiling.is_whole else tiling
+            if op.name == "broadcast_in_dim":
+                held.source = op
+        return True
+
+    def chosen(self, op: Op, rule: Factors, classes: np.ndarray) -> dict[int, Split]:
+        """How the op's factors are split: as the operands' tilings have it, those of the largest ones first, and
+        factors that results have before those that are summed."""
+        wishes = []
+        sizes: dict[int, list[int]] = {}
+        for value, dims in zip((*op.operands, *op.results), (*rule.operands, *rule.results), strict=True):
+            for size, factor in zip(value.shape, dims, strict=True):
+                if factor is not None:
+                    sizes.setdefault(factor, []).append(size)
+        for value, dims in zip(op.operands, rule.operands, strict=True):
+            held = self.held[value]
+            if held.main is not None:
+                for d, factor in enumerate(dims):
+                    if factor is not None and held.main.counts[d] > 1:
+                        split = held.main.counts[d], held.main.index[:, d]
+                        wishes.append((factor in rule.sums, -held.weight, factor, split))
+        chosen: dict[int, Split] = {}
+        for *_, factor, split in sorted(wishes, key=lambda wish: wish[:2]):
+            fits = factor not in chosen and not any(size % split[0] for size in sizes[factor])
+            if fits and complete([*chosen.values(), split], classes):
+                chosen[factor] = split
+        return chosen
+
+    def tiling_of(self, chosen: dict[int, Split], dims: Sequence[int | None]) -> Tiling:
+        """The tiling of a tensor whose dimensions have these factors."""
+        one: Split = (1, np.zeros(self.partitions, np.int64))
+        splits = [chosen.get(f, one) if f is not None else one for f in dims]
+        index = np.stack([i for _, i in splits], 1) if splits else np.zeros((self.partitions, 0), np.int64)
+        return Tiling(tuple(n for n, _ in splits), index, np.zeros(self.partitions, np.int64))
+
+    def emit(
+        self,
+        op: Op,
+        out: Block,
+        rule: Factors,
+        operands: Sequence[Value],
+        tilings: Sequence[Tiling],
+        classes: np.ndarray,
+        wide: bool = False,
+    ) -> Sequence[Value]:
+        """The op on parts."""
+        shapes = [t.local(r.shape, "a value") for t, r in zip(tilings, op.results, strict=True)]
+        types = [Tensor(s, f32 if wide else r.dtype) for s, r in zip(shapes, op.results, strict=True)]
+        attrs = op.attrs if rule.attrs is None else op.attrs | rule.attrs([v.shape for v in operands], shapes)
+        regions = [self.region(r, classes) for r in op.regions]
+        return out.add(op.name, operands, types, attrs, regions, op.loc).results
+
+    def weight(self, op: Op, result: Value) -> int:
+        if op.name in _MOVES or OPS[op.name].elementwise:
+            return max(
+                (self.held[v].weight for v in op.operands if self.held[v].main is not None), default=_bytes(result)
+            )
+        return _bytes(result)
+
+    # --- ops computed anew ----------------------------------------------------------------------------------------
+    def can_remake(self, op: Op) -> bool:
+        """Is it as well to compute the parts of a result from parts of the operands as to cut them from it?"""
+        return op.name in (*_MOVES, "iota", "constant") or (
+            op.name in OPS and OPS[op.name].elementwise and len(op.results) == 1
+        )
+
+    def remade(self, held: Held, tiling: Tiling, depth: int) -> Value | None:
+        """A value under a tiling, by its op on parts of the operands; None where that would not do."""
+        op, out = held.source, held.home
+        assert op is not None
+        result = op.result
+        kind = Tensor(tiling.local(result.shape, "a value"), result.dtype)
+        if (element := uniform(result)) is not None:
+            filled = {"value": np.broadcast_to(element, kind.shape)}
+            return out.add("constant", [], kind, filled, loc=op.loc).result
+        rule = factors_of(op)
+        if rule is None:
+            return None
+        chosen: dict[int, Split] = {}
+        for d, factor in enumerate(rule.results[0]):
+            if tiling.counts[d] > 1:
+                if factor is None:
+                    return None
+                chosen[factor] = tiling.counts[d], tiling.index[:, d]
+        for value, dims in zip(op.operands, rule.operands, strict=True):
+            if any(f in chosen and size % chosen[f][0] for size, f in zip(value.shape, dims, strict=True)):
+                return None
+        operands = [
+            self.shards.part(v, self.tiling_of(chosen, dims), "a value", depth + 1)
+            for v, dims in zip(op.operands, rule.operands, strict=True)
+        ]
+        (part,) = self.emit(op, out, rule, operands, [tiling], held.classes)
+        dim = int(op.attrs["iota_dimension"]) if op.name == "iota" else 0
+        if op.name == "iota" and tiling.counts[dim] > 1:
+            start = self.shards.number(out, tiling.index[:, dim] * kind.shape[dim], op.loc)
+            start = out.add("convert", [start], Tensor((), kind.dtype), loc=op.loc).result
+            start = out.add("broadcast_in_dim", [start], kind, {"broadcast_dimensions": ()}, loc=op.loc).result
+            part = out.add("add", [part, start], kind, loc=op.loc).result
+        return part
+
+    # --- control flow ---------------------------------------------------------------------------------------------
+    def loop(self, op: Op, out: Block, classes: np.ndarray) -> None:
+        """A loop over parts. What a turn leaves as it is stays outside; what else comes as a whole becomes parts if a
+        turn makes parts of it."""
+        condition, body = op.regions
+        still = [a is r for a, r in zip(body.args, body.results, strict=True)]
+        if all(still):
+            still = [False] * len(still)
+        tilings = [None if isinstance(v.type, Token) else self.settled(v) for v in op.operands]
+        for turn in range(_TURNS):
+            inner = self.turn(op, body, still, tilings, classes)
+            self.copy(body, inner, classes)
+            found = [None if isinstance(v.type, Token) else self.settled(v) for v in body.results]
+            better = [a or b for a, b in zip(tilings, found, strict=True)]
+            if turn == _TURNS - 1 or all(a is b for a, b in zip(tilings, better, strict=True)):
+                break
+            tilings = better
+        carried = [i for i, same in enumerate(still) if not same]
+        inner.results = [self.under(body.results[i], tilings[i]) for i in carried]
+        first = self.turn(op, condition, still, tilings, classes)
+        self.copy(condition, first, classes)
+        first.results = [self.shards.whole(v) for v in condition.results]
+        operands = [self.under(op.operands[i], tilings[i]) for i in carried]
+        types = [v.type for v in operands]
+        results = iter(out.add(op.name, operands, types, op.attrs, [first, inner], op.loc).results)
+        for i, old in enumerate(op.results):
+            if still[i]:
+                self.held[old] = self.held[op.operands[i]]
+            else:
+                self.comes(old, next(results), tilings[i], out, classes).weight = self.held[op.operands[i]].weight
+
+    def turn(
+        self, op: Op, block: Block, still: Sequence[bool], tilings: Sequence[Tiling | None], classes: np.ndarray
+    ) -> Block:
+        """A region of a loop with arguments for what is carried."""
+        carried = [i for i, same in enumerate(still) if not same]
+        types = []
+        for i in carried:
+            kind, tiling = block.args[i].type, tilings[i]
+            types.append(
+                Tensor(tiling.local(kind.shape, "a carry"), kind.dtype) if tiling and isinstance(kind, Tensor) else kind
+            )
+        made = Block(types)
+        for i, same in enumerate(still):
+            if same:
+                self.held[block.args[i]] = self.held[op.operands[i]]
+        for i, new in zip(carried, made.args, strict=True):
+            self.comes(block.args[i], new, tilings[i], made, classes).weight = self.held[op.operands[i]].weight
+        return made
+
+    def under(self, value: Value, tiling: Tiling | None) -> Value:
+        return self.shards.whole(value) if tiling is None else self.shards.part(value, tiling, "a carry")
+
+    def branches(self, op: Op, out: Block, classes: np.ndarray) -> None:
+        """Branches over parts: each result as the first branch that has it in parts has it."""
+        blocks = []
+        tilings: list[Tiling | None] = [None] * len(op.results)
+        for region in op.regions:
+            block = Block(())
+            self.copy(region, block, classes)
+            blocks.append(block)
+            for i, value in enumerate(region.results):
+                if isinstance(value.type, Tensor):
+                    tilings[i] = tilings[i] or self.settled(value)
+        for block, region in zip(blocks, op.regions, strict=True):
+            for i, value in enumerate(region.results):
+                block.results.append(self.under(value, tilings[i]))
+        operands = [self.shards.whole(v) for v in op.operands]
+        types = [v.type for v in blocks[0].results]
+        results = out.add(op.name, operands, types, op.attrs, blocks, op.loc).results
+        for old, new, tiling in zip(op.results, results, tilings, strict=True):
+            self.comes(old, new, tiling, out, classes)
+
+    # --- what programs say of shardings ---------------------------------------------------------------------------
+    def constrain(self, op: Op, out: Block, classes: np.ndarray) -> None:
+        """A constraint changes no value, but what it is split into; dimensions that it leaves open stay as they are."""
+        (value,) = op.operands
+        held = self.held[op.result] = self.held[value]
+        sharding = op.attrs.get("sharding")
+        if not isinstance(sharding, Sharding) or not isinstance(op.result.type, Tensor):
+            return
+        open_ = [d for d, dim in enumerate(sharding.dims) if not dim.closed and not dim.axes]
+        if open_ and sharding.is_replicated:
+            return
+        shape = op.result.shape
+        asked = of_sharding(sharding, len(shape), self.module.meshes, self.partitions, "a constrained value")
+        splits = [(n, asked.index[:, d]) for d, n in enumerate(asked.counts)]
+        for d in open_:
+            if held.main is not None and complete([*splits, (held.main.counts[d], held.main.index[:, d])], classes):
+                splits[d] = held.main.counts[d], held.main.index[:, d]
+        self.asked(op, self.tiling_of(dict(enumerate(splits)), range(len(shape))), out, classes)
+
+    def asked(self, op: Op, tiling: Tiling, out: Block, classes: np.ndarray) -> None:
+        """Notes that an op's result is its operand, in the parts that the program asks for."""
+        (value,) = op.operands
+        splits = [(n, tiling.index[:, d]) for d, n in enumerate(tiling.counts)]
+        if any(size % n for size, n in zip(value.shape, tiling.counts, strict=True)) or not complete(splits, classes):
+            self.held[op.result] = self.held[value]
+            return
+        part = self.shards.part(value, tiling, "a constrained value")
+        held = self.comes(op.result, part, tiling, out, classes)
+        held.whole, held.loc = self.held[value].whole, op.loc
+
+    def manual(self, op: Op, out: Block, classes: np.ndarray) -> None:
         axes = set(op.attrs.get("manual_axes", ()))
         body = op.regions[0]
         ins, outs = op.attrs.get("in_shardings", ()), op.attrs.get("out_shardings", ())
@@ -190,24 +404,24 @@ class _Partitioner:
             if len(shardings) != sum(not isinstance(v.type, Token) for v in have) and len(shardings) != len(have):
                 raise InvalidArgument(f"a manual computation has {len(shardings)} shardings of {len(have)} {what}s")
         inner = self.refined(classes, axes, [*ins, *outs])
-        for i, (value, arg) in enumerate(zip(operands, body.args, strict=True)):
+        for i, (value, arg) in enumerate(zip(op.operands, body.args, strict=True)):
             if isinstance(value.type, Token):
-                self.env[arg] = value
+                self.held[arg] = self.held[value]
                 continue
-            tiling = self.tiling(ins[i], value, f"operand {i} of a manual computation", axes)
-            self.env[arg] = self.cut(out, value, tiling, f"operand {i} of a manual computation", op.loc)
-            if self.env[arg].type != arg.type:
+            what = f"operand {i} of a manual computation"
+            part = self.shards.part(value, self.tiling(ins[i], value, what, axes), what)
+            if part.type != arg.type:
                 raise InvalidArgument(
                     f"argument {i} of a manual computation has type {arg.type}",
                     where=op.loc,
-                    why=f"its sharding gives {self.env[arg].type}",
+                    why=f"its sharding gives {part.type}",
                 )
+            self.comes(arg, part, None, out, inner)
         self.copy(body, out, inner)
-        results = []
         for i, (value, result) in enumerate(zip(body.results, op.results, strict=True)):
-            part = self.env.get(value, value)
+            part = self.shards.whole(value)
             if isinstance(result.type, Token):
-                results.append(part)
+                self.comes(result, part, None, out, classes)
                 continue
             tiling = self.tiling(outs[i], result, f"result {i} of a manual computation", axes)
             if tensor(part).shape != tiling.local(result.shape, f"result {i} of a manual computation"):
@@ -216,8 +430,7 @@ class _Partitioner:
                     where=op.loc,
                     why=f"its sharding makes that {result.type} cut into {list(tiling.counts)}",
                 )
-            results.append(self.gather(out, part, tiling, tensor(result), classes, op.loc))
-        return results
+            self.comes(result, part, tiling, out, classes)
 
     def tiling(self, sharding: Sharding, value: Value, what: str, axes: Collection[str]) -> Tiling:
         rank = len(value.shape)
@@ -234,44 +447,50 @@ class _Partitioner:
             return classes
         return np.arange(self.partitions)  # nothing goes in or out: every device is on its own
 
-    def border(self, op: Op, operands: list[Value], out: Block) -> Sequence[Value]:
+    def border(self, op: Op, out: Block, classes: np.ndarray) -> None:
         """The form without Shardy: custom calls mark where whole values become parts and parts whole values."""
         text = str(op.attrs["sharding"])
-        (value,) = operands
+        (value,) = op.operands
+        rank = len(value.shape)
         what = f"the value at {op.name.removeprefix('ferrule.')}"
         if op.name == "ferrule.Sharding":
+            self.held[op.result] = self.held[value]
             if text != "{manual}":
-                self.hints[op.result] = of_text(text, len(value.shape), self.partitions, what)
-            return operands
-        full = op.operands[0] if op.name == "ferrule.SPMDFullToShardShape" else op.result
-        if full is op.result:
-            tiling = of_text(text, len(value.shape), self.partitions, what)
+                self.marked[op.result] = of_text(text, rank, self.partitions, what)
+                self.asked(op, self.marked[op.result], out, classes)
+            return
+        full = value if op.name == "ferrule.SPMDFullToShardShape" else op.result
+        if full is value:
+            tiling = self.marked.get(full) or whole(rank, self.partitions)
+            part = self.shards.part(value, tiling, what)
         else:
-            tiling = self.hints.get(full) or whole(len(value.shape), self.partitions)
-        part = value if full is op.result else self.cut(out, value, tiling, what, op.loc)
+            tiling = of_text(text, rank, self.partitions, what)
+            part = self.shards.whole(value)
         if tensor(part).shape != tiling.local(full.shape, what):
             raise InvalidArgument(
                 f"{what} goes from {value.type} to {op.result.type}", where=op.loc, why=f"its sharding is {text}"
             )
-        if full is not op.result:
-            return [part]
-        classes = classes_of_text(text, len(value.shape), self.partitions, what)
-        return [self.gather(out, part, tiling, tensor(full), classes, op.loc)]
+        outer = classes_of_text(text, rank, self.partitions, what)
+        if full is value:
+            self.comes(op.result, part, None, out, np.arange(self.partitions))
+        else:
+            self.comes(op.result, part, tiling, out, outer)
 
-    def once(self, op: Op, operands: list[Value], out: Block, classes: np.ndarray) -> Sequence[Value]:
+    def once(self, op: Op, out: Block, classes: np.ndarray) -> Sequence[Value]:
         """A call that is to run on one device: the others wait for its results."""
         device = int(op.attrs["only_device"])
         if not 0 <= device < self.partitions:
             raise InvalidArgument(f"a call is to run on device {device}", where=op.loc)
         attrs = {k: v for k, v in op.attrs.items() if k != "only_device"}
         types = [r.type for r in op.results]
+        operands = [self.shards.whole(v) for v in op.operands]
         if len(set(classes.tolist())) > 1:
             # In a manual computation every device has values of its own.
             return out.add(op.name, operands, types, attrs, op.regions, op.loc).results
         tensors = [t for t in types if isinstance(t, Tensor)]
         number = out.add("constant", [], Tensor((), ui32), {"value": np.array(device, np.uint32)}, loc=op.loc).result
         about = {"comparison_direction": "EQ", "compare_type": "UNSIGNED"}
-        chosen = out.add("compare", [self.here, number], Tensor((), i1), about, loc=op.loc).result
+        chosen = out.add("compare", [self.shards.here, number], Tensor((), i1), about, loc=op.loc).result
         does, waits = Block(), Block()
         call = does.add(op.name, operands, types, attrs, op.regions, op.loc)
         does.results = [r for r in call.results if isinstance(r.type, Tensor)]
@@ -279,121 +498,11 @@ class _Partitioner:
             zeros = np.broadcast_to(np.zeros((), t.dtype.numpy), t.shape)
             waits.results.append(waits.add("constant", [], t, {"value": zeros}, loc=op.loc).result)
         both = out.add("if", [chosen], tensors, {}, [does, waits], op.loc).results
-        shared = iter(self.from_first(out, both, classes, device, op.loc))
+        shared = iter(self.shards.from_first(out, both, classes, device, op.loc))
         return [
             next(shared) if isinstance(t, Tensor) else out.add("after_all", [], [Token()], loc=op.loc).result
             for t in types
         ]
-
-    # --- whole and part -------------------------------------------------------------------------------------------
-    def from_first(
-        self, out: Block, values: Sequence[Value], classes: np.ndarray, device: int, loc: Loc
-    ) -> Sequence[Value]:
-        """The values of one device of each class (of `device` in its own), on all of it."""
-        groups = []
-        for number in np.unique(classes):
-            members = np.flatnonzero(classes == number).tolist()
-            groups.append(sorted(members, key=lambda d: d != device))
-        if all(len(g) == 1 for g in groups) or not values:
-            return values
-        attrs = {"replica_groups": self.all_replicas(groups)}
-        return [out.add("collective_broadcast", [v], v.type, attrs, loc=loc).result for v in values]
-
-    def all_replicas(self, groups: Groups) -> np.ndarray:
-        return padded([[r * self.partitions + p for p in g] for r in range(self.replicas) for g in groups])
-
-    def cut(self, out: Block, value: Value, tiling: Tiling, what: str, loc: Loc) -> Value:
-        """Each device's part of a value that it holds as a whole."""
-        if value in self.parts and self.parts[value][0].key == tiling.key:
-            return self.parts[value][1]
-        if tiling.is_whole:
-            return value
-        shape = tiling.local(value.shape, what)
-        if tiling.tiles > 1:
-            starts = [self.number(out, tiling.index[:, d] * size, loc) for d, size in enumerate(shape)]
-            kind = Tensor(shape, value.dtype)
-            value = out.add("dynamic_slice", [value, *starts], kind, {"slice_sizes": shape}, loc=loc).result
-        if tiling.terms > 1:
-            # A sum of parts: the first holds all of it, the others nothing.
-            first = self.number(out, tiling.term, loc)
-            zero = out.add("constant", [], Tensor((), i32), {"value": np.array(0, np.int32)}, loc=loc).result
-            about = {"comparison_direction": "EQ", "compare_type": "SIGNED"}
-            chosen = out.add("compare", [first, zero], Tensor((), i1), about, loc=loc).result
-            none = np.broadcast_to(np.zeros((), value.dtype.numpy), shape)
-            nothing = out.add("constant", [], value.type, {"value": none}, loc=loc).result
-            value = out.add("select", [chosen, value, nothing], value.type, loc=loc).result
-        return value
-
-    def number(self, out: Block, table: np.ndarray, loc: Loc) -> Value:
-        """The entry of a table that belongs to the device that runs, as a scalar i32."""
-        if not table.any():
-            return out.add("constant", [], Tensor((), i32), {"value": np.array(0, np.int32)}, loc=loc).result
-        kind = Tensor((len(table),), i32)
-        entries = out.add("constant", [], kind, {"value": table.astype(np.int32)}, loc=loc).result
-        here = out.add("convert", [self.here], Tensor((), i32), loc=loc).result
-        one = out.add("dynamic_slice", [entries, here], Tensor((1,), i32), {"slice_sizes": (1,)}, loc=loc).result
-        return out.add("reshape", [one], Tensor((), i32), loc=loc).result
-
-    def gather(self, out: Block, part: Value, tiling: Tiling, kind: Tensor, classes: np.ndarray, loc: Loc) -> Value:
-        """The whole value on every device, from the devices' parts."""
-        if tiling.is_whole:
-            return part
-        value = part
-        if tiling.terms > 1:
-            value = self.summed(out, value, tiling, classes, loc)
-        if tiling.tiles > 1:
-            value = self.joined(out, value, tiling, kind, classes, loc)
-        self.parts[value] = (tiling, part)
-        return value
-
-    def summed(self, out: Block, value: Value, tiling: Tiling, classes: np.ndarray, loc: Loc) -> Value:
-        scalar = Tensor((), value.dtype)
-        body = Block([scalar, scalar])
-        body.results = body.add("add", body.args, scalar).results
-        groups = _teams(classes * tiling.tiles + tiling.tile, tiling.term, tiling.terms)
-        attrs = {"replica_groups": self.all_replicas(groups)}
-        return out.add("all_reduce", [value], value.type, attrs, [body], loc).result
-
-    def joined(self, out: Block, value: Value, tiling: Tiling, kind: Tensor, classes: np.ndarray, loc: Loc) -> Value:
-        """One all_gather puts the tiles behind each other; a transpose brings them to their places."""
-        local, tiles = tensor(value).shape, tiling.tiles
-        attrs = {
-            "all_gather_dim": 0,
-            "replica_groups": self.all_replicas(_teams(classes, tiling.tile, tiles)),
-        }
-        value = out.add("reshape", [value], Tensor((1, *local), kind.dtype), loc=loc).result
-        value = out.add("all_gather", [value], Tensor((tiles, *local), kind.dtype), attrs, loc=loc).result
-        split = [d for d, count in enumerate(tiling.counts) if count > 1]
-        if split == [0]:
-            return out.add("reshape", [value], kind, loc=loc).result
-        shape = (*(tiling.counts[d] for d in split), *local)
-        value = out.add("reshape", [value], Tensor(shape, kind.dtype), loc=loc).result
-        order = []
-        for d in range(len(local)):
-            if d in split:
-                order.append(split.index(d))
-            order.append(len(split) + d)
-        moved = Tensor(tuple(shape[d] for d in order), kind.dtype)
-        value = out.add("transpose", [value], moved, {"permutation": tuple(order)}, loc=loc).result
-        return out.add("reshape", [value], kind, loc=loc).result
-
-
-def _uniform(value: Value) -> Value | np.ndarray | None:
-    """The scalar that fills an array, when that is how it was made."""
-    op = value.op
-    if op is not None and op.name == "broadcast_in_dim" and not op.operands[0].shape:
-        return op.operands[0]
-    if op is not None and op.name == "constant":
-        array = op.attrs["value"]
-        if array.size and not any(array.strides):
-            return array.reshape(-1)[0]
-    return None
-
-
-def _spread(out: Block, scalar: Value | np.ndarray, kind: Tensor, loc: Loc) -> Value:
-    if isinstance(scalar, Value):
-        return out.add("broadcast_in_dim", [scalar], kind, {"broadcast_dimensions": ()}, loc=loc).result
-    return out.add("constant", [], kind, {"value": np.broadcast_to(scalar, kind.shape)}, loc=loc).result
 
 
 def _in_memory(tiling: Tiling, attrs: dict[str, Any], value: Value) -> Tiling:
@@ -402,15 +511,5 @@ def _in_memory(tiling: Tiling, attrs: dict[str, Any], value: Value) -> Tiling:
     return tiling.permuted(tuple(reversed(layout))) if layout else tiling
 
 
-def _teams(classes: np.ndarray, label: np.ndarray, labels: int) -> Groups:
-    """Groups of devices of one class each, with every label once and in order."""
-    teams: Groups = []
-    for number in np.unique(classes):
-        holders = [np.flatnonzero((classes == number) & (label == one)).tolist() for one in range(labels)]
-        if len({len(h) for h in holders}) != 1:
-            raise Unsupported(
-                "a sharding splits an array within a manual computation along axes that are manual already",
-                fix="shard inner arrays along the other axes of the mesh only",
-            )
-        teams += [list(team) for team in zip(*holders, strict=True)]
-    return teams
+def _bytes(value: Value) -> int:
+    return value.type.nbytes if isinstance(value.type, Tensor) else 0

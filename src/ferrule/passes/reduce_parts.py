@@ -15,7 +15,7 @@ from ferrule.codegen.runs import joined
 from ferrule.ir import Block, Op, Tensor, Type, Value, rewrite, tensor
 from ferrule.ir.types import f32
 from ferrule.ops import OPS
-from ferrule.ops.bodies import monoid
+from ferrule.ops.bodies import monoid, starts_with_identity
 from ferrule.passes.device_scan import body_of
 from ferrule.passes.joined_rows import IN_MEMORY
 from ferrule.passes.simplify import splat
@@ -302,21 +302,3 @@ def _in_stages(
     left = [d for d in range(len(wide)) if d not in first_dims]
     first = _reduce(out, op, view, init, Tensor(tuple(wide[d] for d in left), op.result.dtype), first_dims)
     return [_reduce(out, op, first, init, op.result.type, (left.index(d) for d in (*later, dim)))]
-
-
-def starts_with_identity(body: Block, init: Value) -> bool:
-    """Is the body a known operation on its two arguments and `init` its identity? Then `init` may enter many times."""
-    op, start = body.results[0].op, splat(init)
-    if op is None or start is None or len(body.ops) != 1 or set(op.operands) != set(body.args):
-        return False
-    dtype = init.dtype
-    if dtype.kind == "complex":
-        return bool(start == {"add": 0, "multiply": 1}.get(op.name))
-    if dtype.kind == "bool":
-        return bool(start) == {"and": True, "minimum": True, "multiply": True}.get(op.name, False)
-    signed = dtype.kind == "int"
-    low, high = -(1 << (dtype.bits - 1)) if signed else 0, (1 << (dtype.bits - signed)) - 1
-    if dtype.is_float:
-        low, high = -np.inf, np.inf
-    identity = {"add": 0, "multiply": 1, "maximum": low, "minimum": high, "or": 0, "xor": 0}.get(op.name)
-    return identity is not None and bool(start == identity)

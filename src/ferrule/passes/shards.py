@@ -1,0 +1,321 @@
+"""Shards: what the devices hold of each value, and how they come by another part of it.
+
+A value is at hand as a whole on every device, in parts under one tiling or several, or as terms of a sum. What is
+asked for and not at hand is made where the value was made, once: cut from a whole, gathered, exchanged, summed,
+computed anew from other parts. Nothing is made before somebody asks, and what nobody reads in the end is dropped later.
+
+Inside a manual computation values differ from device to device along its axes; there `classes` numbers the devices so
+that those with one number hold the same data, and nothing passes between classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ferrule.errors import Unsupported
+from ferrule.ir import Block, Loc, Op, Tensor, Value, tensor
+from ferrule.ir.graph import UNKNOWN
+from ferrule.ir.types import i1, i32
+from ferrule.stablehlo.groups import Groups, padded
+from ferrule.stablehlo.tiling import Tiling
+
+# How a dimension is split: into how many parts, and which of them each device has.
+Split = tuple[int, np.ndarray]
+# How many ops deep parts of what was computed whole are computed anew; beyond that they are cut from it.
+_DEPTH = 200
+
+
+@dataclass(eq=False)
+class Held:
+    """What is at hand of a value: `whole`, and parts by their tiling's key.
+
+    `main` is the tiling under which it was computed, if that was in parts, and `weight` says how much it counts beside
+    other operands' tilings: the bytes of the largest array from which it came. `source` is the op that made it, if its
+    parts may as well be computed from parts of its operands.
+    """
+
+    home: Block
+    classes: np.ndarray
+    whole: Value | None = None
+    parts: dict[Any, tuple[Tiling, Value]] = field(default_factory=dict)
+    main: Tiling | None = None
+    weight: int = 0
+    source: Op | None = None
+    loc: Loc = UNKNOWN
+
+    def keep(self, tiling: Tiling, part: Value) -> Value:
+        """Notes a part; returns it."""
+        if tiling.is_whole:
+            self.whole = part
+        else:
+            self.parts[tiling.key] = (tiling, part)
+        return part
+
+
+# Computes an op's results under a tiling from parts of its operands, if it can: the value, its tiling, how deep.
+Remake = Callable[[Held, Tiling, int], Value | None]
+
+
+class Shards:
+    """The table of what is held, by values of the global program. `here` is the number of the device that runs."""
+
+    def __init__(self, replicas: int, partitions: int, remake: Remake) -> None:
+        self.replicas, self.partitions, self.remake = replicas, partitions, remake
+        self.held: dict[Value, Held] = {}
+        self.here: Value
+
+    def whole(self, value: Value) -> Value:
+        """The value as every device has it."""
+        held = self.held[value]
+        if held.whole is None:
+            made = self.remake(held, _whole(held), 0) if held.source is not None else None
+            if made is None:
+                assert held.main is not None, value
+                made = self.moved(held, tensor(value), held.main, _whole(held))
+            held.whole = made
+        return held.whole
+
+    def part(self, value: Value, tiling: Tiling, what: str, depth: int = 0) -> Value:
+        """Each device's part of a value. Raises Unsupported where a dimension does not divide."""
+        held = self.held[value]
+        if tiling.is_whole:
+            return self.whole(value)
+        if tiling.key in held.parts:
+            return held.parts[tiling.key][1]
+        tiling.local(value.shape, what)
+        made = None
+        if held.source is not None and tiling.terms == 1 and depth < _DEPTH:
+            made = self.remake(held, tiling, depth)
+        if made is None and held.main is not None and (held.whole is None or _refines(held.main, tiling)):
+            made = self.moved(held, tensor(value), held.main, tiling)
+        if made is None:
+            made = self.cut(held.home, self.whole(value), tiling, what, held.loc)
+        return held.keep(tiling, made)
+
+    # --- from tiling to tiling ------------------------------------------------------------------------------------
+    def moved(self, held: Held, kind: Tensor, have: Tiling, want: Tiling) -> Value:
+        """The parts under `want` from those under `have`."""
+        out, loc, classes = held.home, held.loc, held.classes
+        value = held.parts[have.key][1]
+        if have.terms > 1:
+            dim = _scattered(have, want)
+            if dim is not None:
+                return self.scattered(out, value, have, want, dim, classes, loc)
+            value = self.combined(out, value, have, "add", classes, loc)
+            have = Tiling(have.counts, have.index, np.zeros_like(have.term))
+            held.keep(have, value)
+            if have.key == want.key:
+                return value
+        if want.terms > 1:
+            return self.cut(out, self.joined(out, value, have, kind, classes, loc), want, "a value", loc)
+        pair = _exchanged(have, want)
+        if pair is not None:
+            return self.exchanged(out, value, have, want, *pair, classes, loc)
+        # Each dimension as coarse as the coarser of both tilings, if one of them refines the other, or else whole.
+        counts, index = [], np.zeros_like(have.index)
+        for d in range(len(have.counts)):
+            coarse = want if _refines_along(have, want, d) else have if _refines_along(want, have, d) else _whole(held)
+            counts.append(coarse.counts[d])
+            index[:, d] = coarse.index[:, d]
+        between = Tiling(tuple(counts), index, np.zeros_like(have.term))
+        steps = tuple(a // b for a, b in zip(have.counts, counts, strict=True))
+        inner = Tiling(steps, have.index % steps, np.zeros_like(have.term))
+        local = Tensor(between.local(kind.shape, "a value"), kind.dtype)
+        value = self.joined(out, value, inner, local, classes * between.tiles + between.tile, loc)
+        steps = tuple(a // b for a, b in zip(want.counts, counts, strict=True))
+        return self.cut(out, value, Tiling(steps, want.index % steps, np.zeros_like(want.term)), "a value", loc)
+
+    def combined(self, out: Block, value: Value, have: Tiling, by: str, classes: np.ndarray, loc: Loc) -> Value:
+        """The terms of each part, combined by an op on all devices that have one of them."""
+        groups = _teams(classes * have.tiles + have.tile, have.term, have.terms)
+        attrs = {"replica_groups": self.all_replicas(groups)}
+        return out.add("all_reduce", [value], value.type, attrs, [_body(by, tensor(value))], loc).result
+
+    def scattered(
+        self, out: Block, value: Value, have: Tiling, want: Tiling, dim: int, classes: np.ndarray, loc: Loc
+    ) -> Value:
+        """Sums terms, and leaves each device the part of the sum that it wants."""
+        rows = want.index[:, dim] % have.terms
+        attrs = {
+            "scatter_dimension": dim,
+            "replica_groups": self.all_replicas(_teams(classes * have.tiles + have.tile, rows, have.terms)),
+        }
+        shape = tuple(n // have.terms if d == dim else n for d, n in enumerate(tensor(value).shape))
+        kind = Tensor(shape, value.dtype)
+        return out.add("reduce_scatter", [value], kind, attrs, [_body("add", kind)], loc).result
+
+    def exchanged(
+        self,
+        out: Block,
+        value: Value,
+        have: Tiling,
+        want: Tiling,
+        join: int,
+        split: int,
+        classes: np.ndarray,
+        loc: Loc,
+    ) -> Value:
+        """Parts along dimension `split` for parts along `join`."""
+        count = have.counts[join]
+        fixed = classes
+        for d, n in enumerate(have.counts):
+            if d != join:
+                fixed = fixed * n + have.index[:, d]
+        attrs = {
+            "split_dimension": split,
+            "concat_dimension": join,
+            "split_count": count,
+            "replica_groups": self.all_replicas(_teams(fixed, have.index[:, join], count)),
+        }
+        shape = list(tensor(value).shape)
+        shape[split] //= count
+        shape[join] *= count
+        return out.add("all_to_all", [value], Tensor(tuple(shape), value.dtype), attrs, loc=loc).result
+
+    def joined(self, out: Block, value: Value, tiling: Tiling, kind: Tensor, classes: np.ndarray, loc: Loc) -> Value:
+        """One all_gather puts the tiles behind each other; a transpose brings them to their places."""
+        local, tiles = tensor(value).shape, tiling.tiles
+        if tiles == 1:
+            return value
+        attrs = {
+            "all_gather_dim": 0,
+            "replica_groups": self.all_replicas(_teams(classes, tiling.tile, tiles)),
+        }
+        value = out.add("reshape", [value], Tensor((1, *local), kind.dtype), loc=loc).result
+        value = out.add("all_gather", [value], Tensor((tiles, *local), kind.dtype), attrs, loc=loc).result
+        split = [d for d, count in enumerate(tiling.counts) if count > 1]
+        if split == [0]:
+            return out.add("reshape", [value], kind, loc=loc).result
+        shape = (*(tiling.counts[d] for d in split), *local)
+        value = out.add("reshape", [value], Tensor(shape, kind.dtype), loc=loc).result
+        order = []
+        for d in range(len(local)):
+            if d in split:
+                order.append(split.index(d))
+            order.append(len(split) + d)
+        moved = Tensor(tuple(shape[d] for d in order), kind.dtype)
+        value = out.add("transpose", [value], moved, {"permutation": tuple(order)}, loc=loc).result
+        return out.add("reshape", [value], kind, loc=loc).result
+
+    def cut(self, out: Block, value: Value, tiling: Tiling, what: str, loc: Loc) -> Value:
+        """Each device's part of an array that it has."""
+        shape = tiling.local(value.shape, what)
+        if tiling.tiles > 1:
+            starts = [self.number(out, tiling.index[:, d] * size, loc) for d, size in enumerate(shape)]
+            kind = Tensor(shape, value.dtype)
+            value = out.add("dynamic_slice", [value, *starts], kind, {"slice_sizes": shape}, loc=loc).result
+        if tiling.terms > 1:
+            # A sum of parts: the first holds all of it, the others nothing.
+            first = self.number(out, tiling.term, loc)
+            zero = out.add("constant", [], Tensor((), i32), {"value": np.array(0, np.int32)}, loc=loc).result
+            about = {"comparison_direction": "EQ", "compare_type": "SIGNED"}
+            chosen = out.add("compare", [first, zero], Tensor((), i1), about, loc=loc).result
+            none = np.broadcast_to(np.zeros((), value.dtype.numpy), shape)
+            nothing = out.add("constant", [], value.type, {"value": none}, loc=loc).result
+            value = out.add("select", [chosen, value, nothing], value.type, loc=loc).result
+        return value
+
+    def from_first(
+        self, out: Block, values: Sequence[Value], classes: np.ndarray, device: int, loc: Loc
+    ) -> Sequence[Value]:
+        """The values of one device of each class (of `device` in its own), on all of it."""
+        groups = []
+        for number in np.unique(classes):
+            members = np.flatnonzero(classes == number).tolist()
+            groups.append(sorted(members, key=lambda d: d != device))
+        if all(len(g) == 1 for g in groups) or not values:
+            return values
+        attrs = {"replica_groups": self.all_replicas(groups)}
+        return [out.add("collective_broadcast", [v], v.type, attrs, loc=loc).result for v in values]
+
+    def number(self, out: Block, table: np.ndarray, loc: Loc) -> Value:
+        """The entry of a table that belongs to the device that runs, as a scalar i32."""
+        if not table.any():
+            return out.add("constant", [], Tensor((), i32), {"value": np.array(0, np.int32)}, loc=loc).result
+        kind = Tensor((len(table),), i32)
+        entries = out.add("constant", [], kind, {"value": table.astype(np.int32)}, loc=loc).result
+        here = out.add("convert", [self.here], Tensor((), i32), loc=loc).result
+        one = out.add("dynamic_slice", [entries, here], Tensor((1,), i32), {"slice_sizes": (1,)}, loc=loc).result
+        return out.add("reshape", [one], Tensor((), i32), loc=loc).result
+
+    def all_replicas(self, groups: Groups) -> np.ndarray:
+        """Groups of partitions as groups of devices, for each replica."""
+        return padded([[r * self.partitions + p for p in g] for r in range(self.replicas) for g in groups])
+
+
+def complete(splits: Iterable[Split], classes: np.ndarray) -> bool:
+    """Do the devices of each class have every combination of parts, all equally often?"""
+    number, count = np.zeros(len(classes), np.int64), 1
+    for parts, index in splits:
+        number, count = number * parts + index, count * parts
+    _, places = np.unique(classes, return_inverse=True)
+    held = np.bincount(places.reshape(-1) * count + number, minlength=count * (places.max() + 1)).reshape(-1, count)
+    return bool((held == held[:, :1]).all() and held.all())
+
+
+def _whole(held: Held) -> Tiling:
+    assert held.main is not None or held.source is not None
+    rank = len(held.main.counts) if held.main is not None else len(held.source.result.shape)  # type: ignore[union-attr]
+    devices = len(held.classes)
+    return Tiling((1,) * rank, np.zeros((devices, rank), np.int64), np.zeros(devices, np.int64))
+
+
+def _body(name: str, kind: Tensor) -> Block:
+    scalar = Tensor((), kind.dtype)
+    body = Block([scalar, scalar])
+    body.results = body.add(name, body.args, scalar).results
+    return body
+
+
+def _refines_along(fine: Tiling, coarse: Tiling, dim: int) -> bool:
+    """Is each device's part of a dimension within its part under a coarser tiling?"""
+    steps, rest = divmod(fine.counts[dim], coarse.counts[dim])
+    return not rest and np.array_equal(fine.index[:, dim] // steps, coarse.index[:, dim])
+
+
+def _refines(coarse: Tiling, fine: Tiling) -> bool:
+    return coarse.terms == fine.terms == 1 and all(_refines_along(fine, coarse, d) for d in range(len(fine.counts)))
+
+
+def _exchanged(have: Tiling, want: Tiling) -> tuple[int, int] | None:
+    """The dimension that is to be joined and the one that is to be split, if the same devices share the one as then
+    the other and nothing else differs."""
+    differ = [d for d in range(len(have.counts)) if not np.array_equal(have.index[:, d], want.index[:, d])]
+    if len(differ) != 2:
+        return None
+    join, split = differ if have.counts[differ[1]] == 1 else differ[::-1]
+    if have.counts[split] != 1 or want.counts[join] != 1 or have.counts[join] != want.counts[split]:
+        return None
+    return (join, split) if np.array_equal(have.index[:, join], want.index[:, split]) else None
+
+
+def _scattered(have: Tiling, want: Tiling) -> int | None:
+    """The dimension along which the devices that have the terms of a part want its parts, if nothing else differs."""
+    differ = [d for d in range(len(have.counts)) if have.counts[d] != want.counts[d]]
+    if want.terms > 1 or len(differ) != 1:
+        return None
+    (dim,) = differ
+    if want.counts[dim] != have.counts[dim] * have.terms or not _refines_along(want, have, dim):
+        return None
+    rows = want.index[:, dim] % have.terms
+    same = np.array_equal(np.delete(want.index, dim, 1), np.delete(have.index, dim, 1))
+    pairs = np.unique(rows * have.terms + have.term)
+    return dim if same and len(pairs) == len(np.unique(rows)) == have.terms else None
+
+
+def _teams(classes: np.ndarray, label: np.ndarray, labels: int) -> Groups:
+    """Groups of devices of one class each, with every label once and in order."""
+    teams: Groups = []
+    for number in np.unique(classes):
+        holders = [np.flatnonzero((classes == number) & (label == one)).tolist() for one in range(labels)]
+        if len({len(h) for h in holders}) != 1:
+            raise Unsupported(
+                "a sharding splits an array within a manual computation along axes that are manual already",
+                fix="shard inner arrays along the other axes of the mesh only",
+            )
+        teams += [list(team) for team in zip(*holders, strict=True)]
+    return teams
