@@ -184,7 +184,8 @@ def describe(module: Module, main: Function, settings: CompileOptions) -> Progra
 
 
 def give_donors(program: Program) -> None:
-    """Parameters that are donated without a word into what: each serves an output of its size that has no donor yet."""
+    """Parameters that are donated without a word into what: each serves an output of its size that has no donor yet.
+    Those that find none stay the caller's, as with XLA."""
     served = {param.alias for param in program.params}
     for param in program.params:
         if param.alias != DONATED:
@@ -195,6 +196,8 @@ def give_donors(program: Program) -> None:
                 param.alias = number
                 served.add(number)
                 break
+        else:
+            param.alias = NOT_DONATED
 
 
 def finish(program: Program, graph: Any, work: Work, machine: Machine) -> None:

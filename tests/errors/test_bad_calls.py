@@ -78,13 +78,28 @@ def test_donated_buffer(client: Client, refused: Refused) -> None:
 
 
 def test_donated_twice(client: Client, refused: Refused) -> None:
-    text = ADD.replace("%a: tensor<4xf32>", "%a: tensor<4xf32> {tf.aliasing_output = 0 : i32}")
-    program = client.compile(text.replace("%b: tensor<4xf32>", "%b: tensor<4xf32> {jax.buffer_donor = true}").encode())
+    text = """func.func @main(%a: tensor<4xf32> {tf.aliasing_output = 0 : i32}, %b: tensor<4xf32> {jax.buffer_donor = true})
+        -> (tensor<4xf32>, tensor<4xf32>) {
+      %s = stablehlo.add %a, %b : tensor<4xf32>
+      %d = stablehlo.subtract %a, %b : tensor<4xf32>
+      return %s, %d : tensor<4xf32>, tensor<4xf32> }"""
+    program = client.compile(text.encode())
     a = client.put(ONE)
     with refused("INVALID_ARGUMENT", "arguments 0 and 1", "both are donated", "pass a copy"):
         program.execute([a, a])
     assert not a.is_deleted
     np.testing.assert_array_equal(program.execute([a, client.put(ONE)])[0].numpy(), 2 * ONE)
+
+
+def test_a_donor_that_no_output_can_take(client: Client) -> None:
+    """It stays the caller's, as with XLA."""
+    text = """func.func @main(%a: tensor<4xf32> {jax.buffer_donor = true}) -> tensor<2xf32> {
+      %r = stablehlo.slice %a [0:2] : (tensor<4xf32>) -> tensor<2xf32>
+      return %r : tensor<2xf32> }"""
+    a = client.put(ONE)
+    client.compile(text.encode()).execute([a])
+    assert not a.is_deleted
+    np.testing.assert_array_equal(a.numpy(), ONE)
 
 
 @pytest.mark.parametrize(

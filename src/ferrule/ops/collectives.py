@@ -13,7 +13,7 @@ import numpy as np
 from ferrule.errors import Unsupported
 from ferrule.ir import Op, Tensor, Type
 from ferrule.ops.checks import attr, declared, declared_results, expect, operand_types, operands
-from ferrule.ops.definition import Run, define
+from ferrule.ops.definition import Dims, Factors, Run, define, factors
 
 
 def _group_size(op: Op) -> int:
@@ -94,3 +94,15 @@ define("collective_permute", infer=_infer_same, evaluate=_permute, flops=0)
 define("all_gather", infer=lambda op: _infer_resized(op, "all_gather_dim", True), evaluate=_identity, flops=0)
 define("reduce_scatter", infer=lambda op: _infer_resized(op, "scatter_dimension", False), evaluate=_identity)
 define("all_to_all", infer=_infer_all_to_all, evaluate=_identity, flops=0)
+
+
+@factors("all_reduce", "collective_broadcast", "collective_permute", "all_gather", "reduce_scatter", "all_to_all")
+def _collective_factors(op: Op) -> Factors:
+    """Parts go between devices as wholes do, where those that meet have the same part of what else is split."""
+    names = ("all_gather_dim", "scatter_dimension", "split_dimension", "concat_dimension")
+    whole = [int(op.attrs[name]) for name in names if name in op.attrs]
+    first = [sum(len(v.shape) for v in op.operands[:i]) for i in range(len(op.operands))]
+    dims: list[Dims] = []
+    for at, value in zip(first, op.operands, strict=True):
+        dims.append(tuple(None if d in whole else at + d for d in range(len(value.shape))))
+    return Factors(dims, dims)

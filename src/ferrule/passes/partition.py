@@ -13,6 +13,7 @@ Loops keep their carries in the parts in which they come, or in which one turn l
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -23,8 +24,11 @@ from ferrule.ir.types import f32, i1, ui32
 from ferrule.ops import OPS
 from ferrule.ops.bodies import uniform
 from ferrule.ops.definition import Factors, factors_of
+from ferrule.passes.combine import combine
 from ferrule.passes.connect import connect
-from ferrule.passes.shards import Held, Shards, Split, complete
+from ferrule.passes.count import trips_of
+from ferrule.passes.shards import Held, Shards, Split, complete, refines_along
+from ferrule.passes.simplify import eliminate_dead_code
 from ferrule.stablehlo.layouts import asked_layout
 from ferrule.stablehlo.sdy import Axis, Mesh, Sharding, coordinate
 from ferrule.stablehlo.tiling import Tiling, classes_of_text, of_sharding, of_text, whole
@@ -33,6 +37,7 @@ from ferrule.stablehlo.tiling import Tiling, classes_of_text, of_sharding, of_te
 _DRAWN = {"rng"}
 # Ops that only move elements: their results count as much as what they are of.
 _MOVES = {"broadcast_in_dim", "reshape", "transpose", "convert"}
+_EXCHANGES = {"all_reduce", "all_gather", "all_to_all", "reduce_scatter", "collective_permute", "collective_broadcast"}
 # What takes a carry's tiling from one turn to the next settles soon; then turns end with an exchange.
 _TURNS = 3
 
@@ -44,16 +49,26 @@ def partition(module: Module, replicas: int, partitions: int, propagate: Sequenc
     array is split.
     """
     if partitions > 1:
-        module = _Partitioner(module, replicas, partitions).run(tuple(propagate))
+        first = _Partitioner(module, replicas, partitions, leading=False)
+        found = first.run(tuple(propagate))
+        if first.torn:
+            other = _Partitioner(module, replicas, partitions, leading=True).run(tuple(propagate))
+            found = min(found, other, key=lambda m: _cost(m.main.body))
+        module = found
     main = module.main
-    body = connect(main.body)
+    body = connect(combine(main.body))
     function = Function("main", body, main.arg_attrs, main.result_attrs, main.visibility)
     return Module({"main": function}, module.attrs, module.name, module.producer, module.meshes)
 
 
 class _Partitioner:
-    def __init__(self, module: Module, replicas: int, partitions: int) -> None:
+    """One way through the program. Where operands would have an op split in ways that exclude each other, the largest
+    one has its way, or, if `leading`, the one by which a result's first dimensions are split, as batches are. `torn`
+    says that this happened."""
+
+    def __init__(self, module: Module, replicas: int, partitions: int, leading: bool) -> None:
         self.module, self.replicas, self.partitions = module, replicas, partitions
+        self.leading, self.torn = leading, False
         self.shards = Shards(replicas, partitions, self.remade)
         self.held = self.shards.held
         # What the marks of the form without Shardy say of values of the global program.
@@ -86,7 +101,7 @@ class _Partitioner:
             chosen = asked or whole(len(value.shape), self.partitions)
             attrs["ferrule.sharding"] = chosen.op_sharding()
             body.results.append(self.shards.part(value, _in_memory(chosen, attrs, value), f"result {i}"))
-        function = Function("main", body, arg_attrs, result_attrs, main.visibility)
+        function = Function("main", eliminate_dead_code(body), arg_attrs, result_attrs, main.visibility)
         old = self.module
         return Module({"main": function}, old.attrs, old.name, old.producer, old.meshes)
 
@@ -136,7 +151,9 @@ class _Partitioner:
                 self.loop(op, out, classes)
             elif op.name in ("if", "case"):
                 self.branches(op, out, classes)
-            elif not self.in_parts(op, out, classes):
+            elif not (
+                self.in_terms(op, out, classes) or self.later(op, out, classes) or self.in_parts(op, out, classes)
+            ):
                 regions = [self.region(r, classes) for r in op.regions]
                 operands = [self.shards.whole(v) for v in op.operands]
                 results = out.add(op.name, operands, [r.type for r in op.results], op.attrs, regions, op.loc).results
@@ -159,6 +176,38 @@ class _Partitioner:
         self.copy(block, out, classes)
         out.results = [self.shards.whole(v) for v in block.results]
         return out
+
+    # --- sums that are left to do ---------------------------------------------------------------------------------
+    def in_terms(self, op: Op, out: Block, classes: np.ndarray) -> bool:
+        """Adds sums whose terms nobody has summed yet term by term."""
+        if op.name not in ("add", "subtract"):
+            return False
+        first, second = (self.held[v] for v in op.operands)
+        if first.main is None or second.main is None or first.main.terms == 1 or first.main.key != second.main.key:
+            return False
+        terms = [held.parts[held.main.key][1] for held in (first, second) if held.main is not None]
+        value = out.add(op.name, terms, terms[0].type, op.attrs, (), op.loc).result
+        held = self.held[op.result] = Held(out, classes, main=first.main, weight=first.weight, loc=op.loc)
+        held.keep(first.main, value)
+        return True
+
+    def later(self, op: Op, out: Block, classes: np.ndarray) -> bool:
+        """Leaves an op on a sum whose terms nobody has summed yet until it is known which part of it is wanted: a
+        scaled gradient is summed and scattered, not summed for all and cut."""
+        if not self.can_remake(op):
+            return False
+        found = [self.held[v] for v in op.operands]
+        if not any(held.whole is None and (held.deferred or (held.main and held.main.terms > 1)) for held in found):
+            return False
+        if any(held.main is not None and held.main.terms == 1 and not held.deferred for held in found):
+            return False
+        rule = factors_of(op)
+        chosen = self.chosen(op, rule, classes) if rule is not None else {}
+        held = self.held[op.result] = Held(out, classes, source=op, deferred=True, loc=op.loc)
+        held.weight = self.weight(op, op.result)
+        if rule is not None and chosen:
+            held.main = self.tiling_of(chosen, rule.results[0])
+        return True
 
     # --- ops in parts ---------------------------------------------------------------------------------------------
     def in_parts(self, op: Op, out: Block, classes: np.ndarray) -> bool:
@@ -199,8 +248,8 @@ class _Partitioner:
         return True
 
     def chosen(self, op: Op, rule: Factors, classes: np.ndarray) -> dict[int, Split]:
-        """How the op's factors are split: as the operands' tilings have it, those of the largest ones first, and
-        factors that results have before those that are summed."""
+        """How the op's factors are split: as the operands' tilings have it, factors that results have before those that
+        are summed."""
         wishes = []
         sizes: dict[int, list[int]] = {}
         for value, dims in zip((*op.operands, *op.results), (*rule.operands, *rule.results), strict=True):
@@ -213,13 +262,25 @@ class _Partitioner:
                 for d, factor in enumerate(dims):
                     if factor is not None and held.main.counts[d] > 1:
                         split = held.main.counts[d], held.main.index[:, d]
-                        wishes.append((factor in rule.sums, -held.weight, factor, split))
+                        place = min((r.index(factor) for r in rule.results if factor in r), default=0)
+                        wishes.append((factor in rule.sums, place * self.leading, -held.weight, factor, split))
         chosen: dict[int, Split] = {}
-        for *_, factor, split in sorted(wishes, key=lambda wish: wish[:2]):
-            fits = factor not in chosen and not any(size % split[0] for size in sizes[factor])
-            if fits and complete([*chosen.values(), split], classes):
+        for *_, factor, split in sorted(wishes, key=lambda wish: wish[:3]):
+            if factor in chosen or any(size % split[0] for size in sizes[factor]) or not self.meet(op, split):
+                continue
+            if complete([*chosen.values(), split], classes):
                 chosen[factor] = split
+            else:
+                self.torn = True
         return chosen
+
+    def meet(self, op: Op, split: Split) -> bool:
+        """Do the devices between which a collective moves something have the same part?"""
+        pairs = op.attrs.get("source_target_pairs", op.attrs.get("replica_groups"))
+        if pairs is None:
+            return True
+        teams = [[int(d) % self.partitions for d in team if d >= 0] for team in np.asarray(pairs)]
+        return all(len({*split[1][team].tolist()}) == 1 for team in teams if team)
 
     def tiling_of(self, chosen: dict[int, Split], dims: Sequence[int | None]) -> Tiling:
         """The tiling of a tensor whose dimensions have these factors."""
@@ -383,12 +444,14 @@ class _Partitioner:
         for d in open_:
             if held.main is not None and complete([*splits, (held.main.counts[d], held.main.index[:, d])], classes):
                 splits[d] = held.main.counts[d], held.main.index[:, d]
-        self.asked(op, self.tiling_of(dict(enumerate(splits)), range(len(shape))), out, classes)
+        tiling = self.tiling_of(dict(enumerate(splits)), range(len(shape)))
+        self.asked(op, Tiling(tiling.counts, tiling.index, asked.term, asked.terms), out, classes)
 
     def asked(self, op: Op, tiling: Tiling, out: Block, classes: np.ndarray) -> None:
         """Notes that an op's result is its operand, in the parts that the program asks for."""
         (value,) = op.operands
         splits = [(n, tiling.index[:, d]) for d, n in enumerate(tiling.counts)]
+        splits.append((tiling.terms, tiling.term))
         if any(size % n for size, n in zip(value.shape, tiling.counts, strict=True)) or not complete(splits, classes):
             self.held[op.result] = self.held[value]
             return
@@ -409,28 +472,41 @@ class _Partitioner:
                 self.held[arg] = self.held[value]
                 continue
             what = f"operand {i} of a manual computation"
-            part = self.shards.part(value, self.tiling(ins[i], value, what, axes), what)
-            if part.type != arg.type:
+            tiling = self.tiling(ins[i], value, what, axes)
+            kind = Tensor(tiling.local(value.shape, what), value.dtype)
+            if kind != arg.type:
                 raise InvalidArgument(
                     f"argument {i} of a manual computation has type {arg.type}",
                     where=op.loc,
-                    why=f"its sharding gives {part.type}",
+                    why=f"its sharding gives {kind}",
                 )
-            self.comes(arg, part, None, out, inner)
+            further = self.further(tiling, self.settled(value), kind.shape, inner)
+            self.comes(arg, self.shards.part(value, _within(tiling, further), what), further, out, inner)
         self.copy(body, out, inner)
         for i, (value, result) in enumerate(zip(body.results, op.results, strict=True)):
-            part = self.shards.whole(value)
             if isinstance(result.type, Token):
-                self.comes(result, part, None, out, classes)
+                self.comes(result, self.shards.whole(value), None, out, classes)
                 continue
-            tiling = self.tiling(outs[i], result, f"result {i} of a manual computation", axes)
-            if tensor(part).shape != tiling.local(result.shape, f"result {i} of a manual computation"):
+            what = f"result {i} of a manual computation"
+            tiling = self.tiling(outs[i], result, what, axes)
+            if value.shape != tiling.local(result.shape, what):
                 raise InvalidArgument(
-                    f"result {i} of a manual computation has type {part.type}",
+                    f"result {i} of a manual computation has type {value.type}",
                     where=op.loc,
                     why=f"its sharding makes that {result.type} cut into {list(tiling.counts)}",
                 )
-            self.comes(result, part, tiling, out, classes)
+            further = self.settled(value) or whole(len(value.shape), self.partitions)
+            self.comes(result, self.shards.part(value, further, what), _within(tiling, further), out, classes)
+
+    def further(self, tiling: Tiling, have: Tiling | None, shape: Sequence[int], classes: np.ndarray) -> Tiling:
+        """How the parts that come into a manual computation are split along axes that are not manual there."""
+        chosen: dict[int, Split] = {}
+        for d, n in enumerate(tiling.counts):
+            if have is not None and refines_along(have, tiling, d):
+                split = have.counts[d] // n, have.index[:, d] % (have.counts[d] // n)
+                if not shape[d] % split[0] and complete([*chosen.values(), split], classes):
+                    chosen[d] = split
+        return self.tiling_of(chosen, range(len(shape)))
 
     def tiling(self, sharding: Sharding, value: Value, what: str, axes: Collection[str]) -> Tiling:
         rank = len(value.shape)
@@ -505,10 +581,43 @@ class _Partitioner:
         ]
 
 
+def _cost(block: Block) -> float:
+    """What one device takes for its program, in bytes that come from other devices: arithmetic and memory of its own
+    count less. Only for comparing two divisions of one program."""
+    total = 0.0
+    for op in block.ops:
+        nbytes = sum(map(_bytes, op.results))
+        if op.name == "while":
+            total += (trips_of(op) or 10) * sum(map(_cost, op.regions))
+        elif op.name in ("if", "case"):
+            total += max(map(_cost, op.regions))
+        elif op.name in _EXCHANGES:
+            total += max(nbytes, sum(map(_bytes, op.operands))) * (2 if op.name == "all_reduce" else 1)
+        else:
+            total += nbytes / 8 + (tensor(op.result).size * _terms(op) / 10 if _terms(op) else 0)
+    return total
+
+
+def _terms(op: Op) -> int:
+    """How many products each element of a product's or convolution's result is the sum of; 0 for other ops."""
+    if op.name == "dot_general":
+        return prod(op.operands[0].shape[d] for d in op.attrs["dot_dimension_numbers"].lhs_contracting_dimensions)
+    if op.name == "convolution":
+        made = op.attrs["dimension_numbers"].kernel_output_feature_dimension
+        return prod(n for d, n in enumerate(op.operands[1].shape) if d != made)
+    return 0
+
+
 def _in_memory(tiling: Tiling, attrs: dict[str, Any], value: Value) -> Tiling:
     """The tiling of an array with its dimensions in the order in which they lie in memory."""
     layout = asked_layout(attrs, "an array", value.type)
     return tiling.permuted(tuple(reversed(layout))) if layout else tiling
+
+
+def _within(outer: Tiling, inner: Tiling) -> Tiling:
+    """The tiling whose parts are parts under `inner` of the parts under `outer`."""
+    counts = tuple(a * b for a, b in zip(outer.counts, inner.counts, strict=True))
+    return Tiling(counts, outer.index * inner.counts + inner.index, outer.term, outer.terms)
 
 
 def _bytes(value: Value) -> int:

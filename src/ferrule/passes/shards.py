@@ -35,7 +35,7 @@ class Held:
 
     `main` is the tiling under which it was computed, if that was in parts, and `weight` says how much it counts beside
     other operands' tilings: the bytes of the largest array from which it came. `source` is the op that made it, if its
-    parts may as well be computed from parts of its operands.
+    parts may as well be computed from parts of its operands; nothing of a `deferred` value is at hand before that.
     """
 
     home: Block
@@ -45,6 +45,7 @@ class Held:
     main: Tiling | None = None
     weight: int = 0
     source: Op | None = None
+    deferred: bool = False
     loc: Loc = UNKNOWN
 
     def keep(self, tiling: Tiling, part: Value) -> Value:
@@ -90,8 +91,14 @@ class Shards:
         made = None
         if held.source is not None and tiling.terms == 1 and depth < _DEPTH:
             made = self.remake(held, tiling, depth)
-        if made is None and held.main is not None and (held.whole is None or _refines(held.main, tiling)):
-            made = self.moved(held, tensor(value), held.main, tiling)
+        main = held.main
+        if (
+            made is None
+            and main is not None
+            and main.key in held.parts
+            and (held.whole is None or _refines(main, tiling))
+        ):
+            made = self.moved(held, tensor(value), main, tiling)
         if made is None:
             made = self.cut(held.home, self.whole(value), tiling, what, held.loc)
         return held.keep(tiling, made)
@@ -118,7 +125,7 @@ class Shards:
         # Each dimension as coarse as the coarser of both tilings, if one of them refines the other, or else whole.
         counts, index = [], np.zeros_like(have.index)
         for d in range(len(have.counts)):
-            coarse = want if _refines_along(have, want, d) else have if _refines_along(want, have, d) else _whole(held)
+            coarse = want if refines_along(have, want, d) else have if refines_along(want, have, d) else _whole(held)
             counts.append(coarse.counts[d])
             index[:, d] = coarse.index[:, d]
         between = Tiling(tuple(counts), index, np.zeros_like(have.term))
@@ -271,14 +278,14 @@ def _body(name: str, kind: Tensor) -> Block:
     return body
 
 
-def _refines_along(fine: Tiling, coarse: Tiling, dim: int) -> bool:
+def refines_along(fine: Tiling, coarse: Tiling, dim: int) -> bool:
     """Is each device's part of a dimension within its part under a coarser tiling?"""
     steps, rest = divmod(fine.counts[dim], coarse.counts[dim])
     return not rest and np.array_equal(fine.index[:, dim] // steps, coarse.index[:, dim])
 
 
 def _refines(coarse: Tiling, fine: Tiling) -> bool:
-    return coarse.terms == fine.terms == 1 and all(_refines_along(fine, coarse, d) for d in range(len(fine.counts)))
+    return coarse.terms == fine.terms == 1 and all(refines_along(fine, coarse, d) for d in range(len(fine.counts)))
 
 
 def _exchanged(have: Tiling, want: Tiling) -> tuple[int, int] | None:
@@ -299,7 +306,7 @@ def _scattered(have: Tiling, want: Tiling) -> int | None:
     if want.terms > 1 or len(differ) != 1:
         return None
     (dim,) = differ
-    if want.counts[dim] != have.counts[dim] * have.terms or not _refines_along(want, have, dim):
+    if want.counts[dim] != have.counts[dim] * have.terms or not refines_along(want, have, dim):
         return None
     rows = want.index[:, dim] % have.terms
     same = np.array_equal(np.delete(want.index, dim, 1), np.delete(have.index, dim, 1))

@@ -1,0 +1,223 @@
+"""How jit over sharded arrays divides the work: what the devices exchange, and that the results are right."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import NamedSharding
+from meshes import COUNT, P, X, Y, grid, line, numbers
+
+import jax
+from ferrule.ir import Block
+from ferrule.passes.partition import partition
+from ferrule.stablehlo.importer import import_module
+from ferrule.stablehlo.legalize import legalize
+from ferrule.stablehlo.reader import read
+from jax import lax
+
+N = COUNT
+MESH, LINE = grid(), line()
+
+
+def exchanges(f: Any, *arguments: Any) -> tuple[Counter[str], Block]:
+    """How often each collective stands in one device's program, and the program; "loop:" what is in a loop."""
+    module = import_module(legalize(read(jax.jit(f).lower(*arguments).as_text().encode(), "mlir")))
+    main = partition(module, 1, N).main.body
+    found: Counter[str] = Counter()
+
+    def count(block: Block, where: str) -> None:
+        for op in block.ops:
+            for region in op.regions:
+                count(region, "loop:" if op.name == "while" else where)
+            # What nobody reads is dropped later.
+            if op.name == "library" and op.attrs["target"] != "device_number":
+                found[where + op.attrs["target"]] += any(r in used for r in op.results)
+
+    used = {*main.results}
+    for _ in range(20):  # from readers to what they read
+        before = len(used)
+        _needed(main, used)
+        if len(used) == before:
+            break
+    count(main, "")
+    return +found, main
+
+
+def _needed(block: Block, used: set[Any]) -> None:
+    for op in reversed(block.ops):
+        if any(r in used for r in op.results):
+            used.update(op.operands)
+            for region in op.regions:
+                used.update(region.results)
+        for region in op.regions:
+            _needed(region, used)
+
+
+@dataclass
+class Case:
+    f: Callable[..., Any]
+    arguments: list[tuple[np.ndarray, Any, Any]]
+    expected: dict[str, int] = field(default_factory=dict)
+
+    def placed(self) -> list[jax.Array]:
+        return [jax.device_put(a, NamedSharding(mesh, spec)) for a, mesh, spec in self.arguments]
+
+
+W1, W2, BATCH = numbers(24, 4 * N, seed=1) / 5, numbers(4 * N, 16, seed=2) / 6, numbers(2 * N, 24, seed=3)
+IMAGES, KERNEL = numbers(N, 3, 8, 8, seed=4), numbers(5, 3, 3, 3, seed=5)
+TABLE, IDS = numbers(50, 2 * N, seed=6), np.random.default_rng(7).integers(0, 50, (2 * N, 3)).astype(np.int32)
+STACK = numbers(3, 2 * N, 2 * N, seed=8) / 4
+SQUARE = numbers(4 * N, 2 * N, seed=9)
+
+
+def mlp(w1: Any, w2: Any, x: Any) -> Any:
+    return ((jnp.tanh(x @ w1) @ w2) ** 2).sum() / x.shape[0]
+
+
+def trained(w1: Any, w2: Any, x: Any) -> Any:
+    g1, g2 = jax.grad(mlp, (0, 1))(w1, w2, x)
+    return w1 - 0.1 * g1, w2 - 0.1 * g2
+
+
+def layers(w: Any, x: Any) -> Any:
+    return lax.scan(lambda h, w: (jnp.tanh(h @ w), h.sum(0)), x, w)
+
+
+def convolved(x: Any, k: Any) -> Any:
+    return lax.conv_general_dilated(x, k, (1, 1), "SAME")
+
+
+def asked(a: Any, spec: Any) -> Any:
+    return lax.with_sharding_constraint(a, NamedSharding(LINE, spec))
+
+
+def grown(x: Any) -> Any:
+    """A carry that begins as zeros everywhere and is in parts after a turn."""
+    return lax.fori_loop(0, 4, lambda i, c: (c[0] + jnp.sin(x) * c[1], c[1] * 2.0), (jnp.zeros_like(x), 1.0))[0]
+
+
+ROWS, COLUMNS, WHOLE = P("i"), P(None, "i"), P()
+CASES = {
+    "products of rows": Case(lambda x, w: x @ w, [(BATCH, LINE, ROWS), (W1, LINE, WHOLE)]),
+    "data parallel": Case(trained, [(W1, LINE, WHOLE), (W2, LINE, WHOLE), (BATCH, LINE, ROWS)], {"all_reduce": 1}),
+    "a layer split by its width": Case(
+        lambda x, a, b: jax.nn.gelu(x @ a) @ b,
+        [(BATCH, LINE, WHOLE), (W1, LINE, COLUMNS), (W2, LINE, ROWS)],
+        {"all_reduce": 1},
+    ),
+    "parameters split as the batch": Case(
+        trained,
+        [(W1, LINE, ROWS), (W2, LINE, ROWS), (BATCH, LINE, ROWS)],
+        {"all_gather": 2, "reduce_scatter": 2},
+    ),
+    "both axes": Case(
+        trained,
+        [(W1, MESH, P(None, "y")), (W2, MESH, P("y", None)), (BATCH, MESH, P("x"))],
+        {"all_reduce": 2},
+    ),
+    "softmax along a split dimension": Case(
+        lambda a: jax.nn.softmax(a, axis=0), [(SQUARE, LINE, ROWS)], {"all_reduce": 2}
+    ),
+    "layer norm of rows": Case(lambda a: jax.nn.standardize(a, axis=1), [(SQUARE, LINE, ROWS)]),
+    "sort along a whole dimension": Case(lambda a: jnp.sort(a, axis=1), [(SQUARE, LINE, ROWS)]),
+    "sort along a split dimension": Case(lambda a: jnp.sort(a, axis=0), [(SQUARE, LINE, ROWS)], {"all_gather": 1}),
+    "largest place": Case(lambda a: jnp.argmax(a, axis=1), [(SQUARE, LINE, ROWS)]),
+    "cumulative sum": Case(lambda a: jnp.cumsum(a, axis=1), [(SQUARE, LINE, ROWS)]),
+    "rows of a table": Case(lambda t, i: t[i], [(TABLE, LINE, WHOLE), (IDS, LINE, ROWS)]),
+    "columns of a table": Case(lambda t, i: t[i], [(TABLE, LINE, COLUMNS), (IDS, LINE, WHOLE)]),
+    "gradient of a table": Case(
+        jax.grad(lambda t, i: (t[i] ** 2).sum()), [(TABLE, LINE, WHOLE), (IDS, LINE, ROWS)], {"all_reduce": 1}
+    ),
+    "convolution of a batch": Case(convolved, [(IMAGES, LINE, ROWS), (KERNEL, LINE, WHOLE)]),
+    "gradient of a convolution": Case(
+        jax.grad(lambda k, x: (convolved(x, k) ** 2).sum()),
+        [(KERNEL, LINE, WHOLE), (IMAGES, LINE, ROWS)],
+        {"all_reduce": 1},
+    ),
+    "heads": Case(
+        lambda a: jnp.einsum("qhd,khd->hqk", a.reshape(4, N, -1), a.reshape(4, N, -1)),
+        [(numbers(4, 6 * N, seed=11), LINE, COLUMNS)],
+    ),
+    "rows for columns": Case(lambda a: asked(jnp.sin(a), COLUMNS), [(SQUARE, LINE, ROWS)], {"all_to_all": 1}),
+    "scanned layers": Case(layers, [(STACK, LINE, WHOLE), (BATCH[:, : 2 * N], LINE, ROWS)], {"loop:all_reduce": 1}),
+    "scanned layers, split": Case(
+        layers, [(STACK, LINE, P(None, "i")), (BATCH[:, : 2 * N], LINE, WHOLE)], {"loop:all_reduce": 1}
+    ),
+    "scanned along a split dimension": Case(
+        lambda a: lax.scan(lambda c, r: (c + r, c * r), jnp.zeros(a.shape[1]), a), [(SQUARE, LINE, ROWS)],
+        {"all_gather": 1},
+    ),  # fmt: skip
+    "a carry that becomes split": Case(grown, [(SQUARE, LINE, ROWS)]),
+    "branches": Case(
+        lambda a, n: lax.cond(n > 0, jnp.sin, lambda a: a * 2, a), [(SQUARE, LINE, ROWS), (IDS[0, 0], LINE, WHOLE)]
+    ),
+    "two sums, one exchange": Case(
+        lambda a, b: a.T @ a + b.T @ b, [(SQUARE, LINE, ROWS), (SQUARE + 1, LINE, ROWS)], {"all_reduce": 1}
+    ),
+    "dropout": Case(
+        lambda a: a * jax.random.bernoulli(jax.random.key(1), 0.5, a.shape), [(SQUARE, LINE, ROWS)]
+    ),
+    "bands": Case(lambda a: a[:, 1:-1] + jnp.pad(a, ((0, 0), (1, 1)))[:, 3:-1], [(SQUARE, LINE, ROWS)]),
+    "a shift along a split dimension": Case(lambda a: a[1:] - a[:-1], [(SQUARE, LINE, ROWS)], {"all_gather": 1}),
+    "outer product of one axis": Case(lambda a: a @ a.T, [(SQUARE, LINE, ROWS)], {"all_gather": 1}),
+    "systems of a batch": Case(
+        lambda a: jnp.linalg.cholesky(a @ a.mT + jnp.eye(4)), [(numbers(N, 4, 4, seed=12), LINE, ROWS)]
+    ),
+    "a transform": Case(lambda a: jnp.abs(jnp.fft.fft(a, axis=1)), [(SQUARE, LINE, ROWS)]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_division(name: str) -> None:
+    case = CASES[name]
+    arguments = case.placed()
+    found, _ = exchanges(case.f, *arguments)
+    assert dict(found) == case.expected
+    with jax.default_device(jax.devices("cpu")[0]):
+        expected = (
+            jax.jit(case.f)(*(a for a, _, _ in case.arguments))
+            if "asked" not in case.f.__code__.co_names
+            else np.sin(SQUARE)
+        )
+    jax.tree.map(
+        lambda r, e: np.testing.assert_allclose(r, e, rtol=2e-4, atol=2e-4), jax.jit(case.f)(*arguments), expected
+    )
+
+
+def test_local_shapes() -> None:
+    """Of a layer split by its width each device multiplies by its own columns, then by its own rows."""
+    case = CASES["a layer split by its width"]
+    _, main = exchanges(case.f, *case.placed())
+    shapes = [tuple(v.shape for v in op.operands) for op in main.walk() if op.name == "dot_general"]
+    assert shapes == [((2 * N, 24), (24, 4)), ((2 * N, 4), (4, 16))]
+
+
+def test_outputs_that_are_left_open_stay_in_parts() -> None:
+    x, w = (jax.device_put(a, NamedSharding(LINE, s)) for a, s in ((BATCH, ROWS), (W1, WHOLE)))
+    assert jax.jit(lambda x, w: jnp.tanh(x @ w))(x, w).sharding.is_equivalent_to(NamedSharding(LINE, ROWS), 2)
+    assert jax.jit(lambda x: x.sum(0))(x).sharding.is_fully_replicated
+    y = jax.device_put(SQUARE, NamedSharding(MESH, P("x", "y")))
+    assert jax.jit(lambda y: y.sum(0))(y).sharding.is_equivalent_to(NamedSharding(MESH, P("y")), 1)
+    assert jax.jit(lambda y: y.T)(y).sharding.is_equivalent_to(NamedSharding(MESH, P("y", "x")), 2)
+
+
+@pytest.mark.skipif(not jax.config.jax_use_shardy_partitioner, reason="XLA's text does not say what stays split")
+def test_axes_that_are_not_manual_stay_split() -> None:
+    """A shard_map over x of an array that is split along y as well."""
+    body = jax.shard_map(
+        lambda a: lax.psum(jnp.sin(a), "x"), mesh=MESH, in_specs=P("x"), out_specs=P(), axis_names={"x"}
+    )
+    a = jax.device_put(SQUARE, NamedSharding(MESH, P("x", "y")))
+    found, _ = exchanges(body, a)
+    assert dict(found) == {"all_reduce": 1}
+    expected = np.sin(SQUARE).reshape(X, -1, SQUARE.shape[1]).sum(0)
+    result = jax.jit(body)(a)
+    np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-4)
+    assert result.sharding.is_equivalent_to(NamedSharding(MESH, P(None, "y")), 2)
+    assert Y == 2
