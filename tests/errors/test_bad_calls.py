@@ -78,7 +78,8 @@ def test_donated_buffer(client: Client, refused: Refused) -> None:
 
 
 def test_donated_twice(client: Client, refused: Refused) -> None:
-    text = """func.func @main(%a: tensor<4xf32> {tf.aliasing_output = 0 : i32}, %b: tensor<4xf32> {jax.buffer_donor = true})
+    text = """func.func @main(
+        %a: tensor<4xf32> {tf.aliasing_output = 0 : i32}, %b: tensor<4xf32> {jax.buffer_donor = true})
         -> (tensor<4xf32>, tensor<4xf32>) {
       %s = stablehlo.add %a, %b : tensor<4xf32>
       %d = stablehlo.subtract %a, %b : tensor<4xf32>

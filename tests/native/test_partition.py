@@ -70,6 +70,7 @@ def module(mesh: str, body: str, come: str, go: str, more: str = "") -> str:
           -> (tensor<8x8xf32> {{sdy.sharding = #sdy.sharding<@m, {go}>}}) {{ {body} return %r : tensor<8x8xf32> }} }}"""
 
 
+PAIR = "(tensor<8x8xf32>, tensor<8x8xf32>) -> tensor<8x8xf32>"
 TURN = "%r = stablehlo.transpose %a, dims = [1, 0] : (tensor<8x8xf32>) -> tensor<8x8xf32>"
 
 
@@ -127,6 +128,30 @@ def test_sums_left_to_do(host: Host) -> None:
     results = run(host, compiled(module("plain", "%r = stablehlo.abs %a : tensor<8x8xf32>", "[{}, {}]", go)), [A] * 8)
     for x in range(4):
         np.testing.assert_array_equal(results[2 * x] + results[2 * x + 1], A[2 * x : 2 * x + 2])
+
+
+def test_parts_that_become_terms(host: Host) -> None:
+    """Rows along x are left unreduced along x: every device has its own among zeros; y copies them."""
+    go = '[{}, {}], unreduced={"x"}'
+    code = compiled(module("plain", "%r = stablehlo.abs %a : tensor<8x8xf32>", '[{"x"}, {}]', go))
+    rows = [A[2 * place("plain", d)[0] :][:2] for d in range(DEVICES)]
+    for device, result in enumerate(run(host, code, rows)):
+        expected = np.zeros_like(A)
+        first = 2 * place("plain", device)[0]
+        expected[first : first + 2] = A[first : first + 2]
+        np.testing.assert_array_equal(result, expected)
+
+
+def test_products_that_are_left_unreduced(host: Host) -> None:
+    """Each device's product of its columns and its rows is its term; sums of two such products are added as terms."""
+    go = '[{}, {}], unreduced={"x"}'
+    body = f"""%t = stablehlo.transpose %a, dims = [1, 0] : (tensor<8x8xf32>) -> tensor<8x8xf32>
+      %p = stablehlo.dot_general %t, %a, contracting_dims = [1] x [0] : {PAIR}
+      %q = stablehlo.dot_general %a, %a, contracting_dims = [0] x [0] : {PAIR}
+      %r = stablehlo.add %p, %q : tensor<8x8xf32>"""
+    rows = [A[2 * place("plain", d)[0] :][:2] for d in range(DEVICES)]
+    for mine, result in zip(rows, run(host, compiled(module("plain", body, '[{"x"}, {}]', go)), rows), strict=True):
+        np.testing.assert_array_equal(result, 2 * mine.T @ mine)
 
 
 @pytest.mark.parametrize(

@@ -145,7 +145,7 @@ def check(host: Host, seed: int, profile: str) -> str:
                 return f"result {i} of device {d} has shape {found[d][i].shape}, not {part.shape}"
             at = tuple(slice(k * n, (k + 1) * n) for k, n in zip(tiling.index[d], part.shape, strict=True))
             array[at] = found[d][i]
-    return judge(case(), whole, truth).wrong
+    return judge(generate(seed, profile), whole, truth).wrong
 
 
 @pytest.mark.parametrize("profile", ["plain", "large", "places", "matrices"])

@@ -33,7 +33,7 @@ def monoid(block: Block) -> str | None:
 def uniform(value: Value) -> np.generic | None:
     """The one element of an array, where a constant fills it."""
     op = value.op
-    if op is not None and op.name == "broadcast_in_dim" and not op.operands[0].shape:
+    while op is not None and op.name in ("broadcast_in_dim", "sdy.sharding_constraint"):
         op = op.operands[0].op
     if op is None or op.name != "constant":
         return None

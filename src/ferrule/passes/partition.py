@@ -27,11 +27,11 @@ from ferrule.ops.definition import Factors, factors_of
 from ferrule.passes.combine import combine
 from ferrule.passes.connect import connect
 from ferrule.passes.count import trips_of
-from ferrule.passes.shards import Held, Shards, Split, complete, refines_along
+from ferrule.passes.shards import Held, Shards, complete, refines_along
 from ferrule.passes.simplify import eliminate_dead_code
 from ferrule.stablehlo.layouts import asked_layout
 from ferrule.stablehlo.sdy import Axis, Mesh, Sharding, coordinate
-from ferrule.stablehlo.tiling import Tiling, classes_of_text, of_sharding, of_text, whole
+from ferrule.stablehlo.tiling import Split, Tiling, classes_of_text, of_sharding, of_splits, of_text, whole
 
 # Ops whose results differ from run to run, and so from device to device.
 _DRAWN = {"rng"}
@@ -69,6 +69,7 @@ class _Partitioner:
     def __init__(self, module: Module, replicas: int, partitions: int, leading: bool) -> None:
         self.module, self.replicas, self.partitions = module, replicas, partitions
         self.leading, self.torn = leading, False
+        self.one: Split = (1, bytes(8 * partitions))
         self.shards = Shards(replicas, partitions, self.remade)
         self.held = self.shards.held
         # What the marks of the form without Shardy say of values of the global program.
@@ -221,7 +222,7 @@ class _Partitioner:
         terms = {f: chosen[f] for f in rule.sums if f in chosen}
         term, count = np.zeros(self.partitions, np.int64), 1
         for parts, index in terms.values():
-            term, count = term * parts + index, count * parts
+            term, count = term * parts + np.frombuffer(index, np.int64), count * parts
         operands = [
             self.shards.part(v, self.tiling_of(chosen, d), "a value")
             for v, d in zip(op.operands, rule.operands, strict=True)
@@ -261,7 +262,7 @@ class _Partitioner:
             if held.main is not None:
                 for d, factor in enumerate(dims):
                     if factor is not None and held.main.counts[d] > 1:
-                        split = held.main.counts[d], held.main.index[:, d]
+                        split = held.main.splits[d]
                         place = min((r.index(factor) for r in rule.results if factor in r), default=0)
                         wishes.append((factor in rule.sums, place * self.leading, -held.weight, factor, split))
         chosen: dict[int, Split] = {}
@@ -279,15 +280,13 @@ class _Partitioner:
         pairs = op.attrs.get("source_target_pairs", op.attrs.get("replica_groups"))
         if pairs is None:
             return True
+        place = np.frombuffer(split[1], np.int64)
         teams = [[int(d) % self.partitions for d in team if d >= 0] for team in np.asarray(pairs)]
-        return all(len({*split[1][team].tolist()}) == 1 for team in teams if team)
+        return all(len({*place[team].tolist()}) == 1 for team in teams if team)
 
     def tiling_of(self, chosen: dict[int, Split], dims: Sequence[int | None]) -> Tiling:
         """The tiling of a tensor whose dimensions have these factors."""
-        one: Split = (1, np.zeros(self.partitions, np.int64))
-        splits = [chosen.get(f, one) if f is not None else one for f in dims]
-        index = np.stack([i for _, i in splits], 1) if splits else np.zeros((self.partitions, 0), np.int64)
-        return Tiling(tuple(n for n, _ in splits), index, np.zeros(self.partitions, np.int64))
+        return of_splits(tuple(chosen.get(f, self.one) if f is not None else self.one for f in dims), self.partitions)
 
     def emit(
         self,
@@ -337,7 +336,7 @@ class _Partitioner:
             if tiling.counts[d] > 1:
                 if factor is None:
                     return None
-                chosen[factor] = tiling.counts[d], tiling.index[:, d]
+                chosen[factor] = tiling.splits[d]
         for value, dims in zip(op.operands, rule.operands, strict=True):
             if any(f in chosen and size % chosen[f][0] for size, f in zip(value.shape, dims, strict=True)):
                 return None
@@ -440,18 +439,17 @@ class _Partitioner:
             return
         shape = op.result.shape
         asked = of_sharding(sharding, len(shape), self.module.meshes, self.partitions, "a constrained value")
-        splits = [(n, asked.index[:, d]) for d, n in enumerate(asked.counts)]
+        splits = list(asked.splits)
         for d in open_:
-            if held.main is not None and complete([*splits, (held.main.counts[d], held.main.index[:, d])], classes):
-                splits[d] = held.main.counts[d], held.main.index[:, d]
-        tiling = self.tiling_of(dict(enumerate(splits)), range(len(shape)))
+            if held.main is not None and complete([*splits, held.main.splits[d]], classes):
+                splits[d] = held.main.splits[d]
+        tiling = of_splits(tuple(splits), self.partitions)
         self.asked(op, Tiling(tiling.counts, tiling.index, asked.term, asked.terms), out, classes)
 
     def asked(self, op: Op, tiling: Tiling, out: Block, classes: np.ndarray) -> None:
         """Notes that an op's result is its operand, in the parts that the program asks for."""
         (value,) = op.operands
-        splits = [(n, tiling.index[:, d]) for d, n in enumerate(tiling.counts)]
-        splits.append((tiling.terms, tiling.term))
+        splits = [*tiling.splits, (tiling.terms, tiling.term.tobytes())]
         if any(size % n for size, n in zip(value.shape, tiling.counts, strict=True)) or not complete(splits, classes):
             self.held[op.result] = self.held[value]
             return
@@ -503,7 +501,8 @@ class _Partitioner:
         chosen: dict[int, Split] = {}
         for d, n in enumerate(tiling.counts):
             if have is not None and refines_along(have, tiling, d):
-                split = have.counts[d] // n, have.index[:, d] % (have.counts[d] // n)
+                parts = have.counts[d] // n
+                split = parts, (have.index[:, d] % parts).tobytes()
                 if not shape[d] % split[0] and complete([*chosen.values(), split], classes):
                     chosen[d] = split
         return self.tiling_of(chosen, range(len(shape)))

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -21,10 +22,8 @@ from ferrule.ir import Block, Loc, Op, Tensor, Value, tensor
 from ferrule.ir.graph import UNKNOWN
 from ferrule.ir.types import i1, i32
 from ferrule.stablehlo.groups import Groups, padded
-from ferrule.stablehlo.tiling import Tiling
+from ferrule.stablehlo.tiling import Split, Tiling
 
-# How a dimension is split: into how many parts, and which of them each device has.
-Split = tuple[int, np.ndarray]
 # How many ops deep parts of what was computed whole are computed anew; beyond that they are cut from it.
 _DEPTH = 200
 
@@ -117,6 +116,8 @@ class Shards:
             held.keep(have, value)
             if have.key == want.key:
                 return value
+        if want.terms > 1 and _is_term(have, want):
+            return self.among_zeros(out, value, have, want, Tensor(want.local(kind.shape, "a value"), kind.dtype), loc)
         if want.terms > 1:
             return self.cut(out, self.joined(out, value, have, kind, classes, loc), want, "a value", loc)
         pair = _exchanged(have, want)
@@ -154,6 +155,14 @@ class Shards:
         shape = tuple(n // have.terms if d == dim else n for d, n in enumerate(tensor(value).shape))
         kind = Tensor(shape, value.dtype)
         return out.add("reduce_scatter", [value], kind, attrs, [_body("add", kind)], loc).result
+
+    def among_zeros(self, out: Block, value: Value, have: Tiling, want: Tiling, kind: Tensor, loc: Loc) -> Value:
+        """Each device's part as a term: where the others have theirs are zeros."""
+        nothing = {"value": np.broadcast_to(np.zeros((), kind.dtype.numpy), kind.shape)}
+        zeros = out.add("constant", [], kind, nothing, loc=loc).result
+        steps = [a // b for a, b in zip(have.counts, want.counts, strict=True)]
+        starts = [self.number(out, have.index[:, d] % n * value.shape[d], loc) for d, n in enumerate(steps)]
+        return out.add("dynamic_update_slice", [zeros, value, *starts], kind, loc=loc).result
 
     def exchanged(
         self,
@@ -256,11 +265,16 @@ class Shards:
 
 def complete(splits: Iterable[Split], classes: np.ndarray) -> bool:
     """Do the devices of each class have every combination of parts, all equally often?"""
-    number, count = np.zeros(len(classes), np.int64), 1
+    return _complete(tuple(splits), classes.tobytes())
+
+
+@lru_cache(4096)
+def _complete(splits: tuple[Split, ...], classes: bytes) -> bool:
+    _, places = np.unique(np.frombuffer(classes, np.int64), return_inverse=True)
+    number, count = places.reshape(-1), 1
     for parts, index in splits:
-        number, count = number * parts + index, count * parts
-    _, places = np.unique(classes, return_inverse=True)
-    held = np.bincount(places.reshape(-1) * count + number, minlength=count * (places.max() + 1)).reshape(-1, count)
+        number, count = number * parts + np.frombuffer(index, np.int64), count * parts
+    held = np.bincount(number, minlength=count * (places.max() + 1)).reshape(-1, count)
     return bool((held == held[:, :1]).all() and held.all())
 
 
@@ -298,6 +312,15 @@ def _exchanged(have: Tiling, want: Tiling) -> tuple[int, int] | None:
     if have.counts[split] != 1 or want.counts[join] != 1 or have.counts[join] != want.counts[split]:
         return None
     return (join, split) if np.array_equal(have.index[:, join], want.index[:, split]) else None
+
+
+def _is_term(have: Tiling, want: Tiling) -> bool:
+    """Does each device that wants a term of some part have a part of its own of that?"""
+    if not all(refines_along(have, want, d) for d in range(len(want.counts))):
+        return False
+    steps = tuple(a // b for a, b in zip(have.counts, want.counts, strict=True))
+    own = Tiling(steps, have.index % steps, want.term).tile
+    return len(np.unique(own * want.terms + want.term)) == len(np.unique(own)) == want.terms
 
 
 def _scattered(have: Tiling, want: Tiling) -> int | None:

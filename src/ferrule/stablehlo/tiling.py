@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import prod
 from typing import Any
 
@@ -18,6 +18,8 @@ import numpy as np
 from ferrule.errors import InvalidArgument, Unsupported
 from ferrule.stablehlo.sdy import Axis, Mesh, Sharding, coordinate
 
+# How a dimension is split: into how many parts, and which of them each device has (the bytes of an array of int64).
+Split = tuple[int, bytes]
 # OpSharding's kinds of what the tiles leave over.
 _REPLICATED, _UNREDUCED = 0, 6
 
@@ -39,9 +41,14 @@ class Tiling:
         """Equal for tilings that put the same data on the same devices."""
         return self.counts, self.index.tobytes(), self.terms, self.term.tobytes() if self.terms > 1 else b""
 
-    @property
+    @cached_property
     def tiles(self) -> int:
         return prod(self.counts)
+
+    @cached_property
+    def splits(self) -> tuple[Split, ...]:
+        """How each dimension is split."""
+        return tuple((n, self.index[:, d].tobytes()) for d, n in enumerate(self.counts))
 
     @property
     def is_whole(self) -> bool:
@@ -104,6 +111,15 @@ def _packed(field: int, values: Sequence[int]) -> bytes:
 def whole(rank: int, devices: int) -> Tiling:
     """Every device holds everything."""
     return Tiling((1,) * rank, np.zeros((devices, rank), np.int64), np.zeros(devices, np.int64))
+
+
+@lru_cache(4096)
+def of_splits(splits: tuple[Split, ...], devices: int) -> Tiling:
+    """The tiling whose dimensions are split so."""
+    index = np.zeros((devices, len(splits)), np.int64)
+    for d, (_, places) in enumerate(splits):
+        index[:, d] = np.frombuffer(places, np.int64)
+    return Tiling(tuple(n for n, _ in splits), index, np.zeros(devices, np.int64))
 
 
 def of_sharding(
