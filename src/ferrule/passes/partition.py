@@ -1,13 +1,14 @@
 """Partition: a program over global arrays → the program that each device runs on its own parts.
 
 What stands in a manual computation (shard_map) runs on the parts that its shardings name. Any other op is computed in
-parts where its operands are at hand in parts and its rule (`OpDef.factors`) says which dimensions go together: in the
-order of the program, each op follows the largest of its operands' tilings and what else fits beside it. Sums over split
-dimensions leave terms, which are summed (or summed and scattered) when somebody asks for more than one of them. What
-has no rule, or is split along dimensions that have to be whole, is gathered and computed as a whole by every device.
+parts where its operands are at hand in parts and its rule says which dimensions go together (`division.py`). Sums over
+split dimensions leave terms, which are summed, or summed and scattered, when somebody asks for more than one of them.
+What has no rule, or is split along dimensions that have to be whole, is gathered and computed by every device. Loops
+keep their carries in the parts in which they come, or in which one turn leaves what came as a whole. `shards.py` has
+what the devices hold, and how a value gets from one tiling to another.
 
-Loops keep their carries in the parts in which they come, or in which one turn leaves what came as a whole.
-`passes/shards.py` has what the devices hold, and how a value gets from one tiling to another.
+There is no search: the program is walked once, in its order. Where operands exclude each other's tilings, as weights
+and a batch that are split along the same axis do, it is walked in two ways, and the cheaper one stays.
 """
 
 from __future__ import annotations
@@ -20,14 +21,12 @@ import numpy as np
 
 from ferrule.errors import InvalidArgument
 from ferrule.ir import Block, Function, Module, Op, Tensor, Token, Value, tensor
-from ferrule.ir.types import f32, i1, ui32
-from ferrule.ops import OPS
-from ferrule.ops.bodies import uniform
-from ferrule.ops.definition import Factors, factors_of
+from ferrule.ir.types import i1, ui32
 from ferrule.passes.combine import combine
 from ferrule.passes.connect import connect
 from ferrule.passes.count import trips_of
-from ferrule.passes.shards import Held, Shards, complete, refines_along
+from ferrule.passes.division import Division
+from ferrule.passes.shards import Held, complete, refines_along, size_of
 from ferrule.passes.simplify import eliminate_dead_code
 from ferrule.stablehlo.layouts import asked_layout
 from ferrule.stablehlo.sdy import Axis, Mesh, Sharding, coordinate
@@ -35,8 +34,6 @@ from ferrule.stablehlo.tiling import Split, Tiling, classes_of_text, of_sharding
 
 # Ops whose results differ from run to run, and so from device to device.
 _DRAWN = {"rng"}
-# Ops that only move elements: their results count as much as what they are of.
-_MOVES = {"broadcast_in_dim", "reshape", "transpose", "convert"}
 _EXCHANGES = {"all_reduce", "all_gather", "all_to_all", "reduce_scatter", "collective_permute", "collective_broadcast"}
 # What takes a carry's tiling from one turn to the next settles soon; then turns end with an exchange.
 _TURNS = 3
@@ -61,17 +58,12 @@ def partition(module: Module, replicas: int, partitions: int, propagate: Sequenc
     return Module({"main": function}, module.attrs, module.name, module.producer, module.meshes)
 
 
-class _Partitioner:
-    """One way through the program. Where operands would have an op split in ways that exclude each other, the largest
-    one has its way, or, if `leading`, the one by which a result's first dimensions are split, as batches are. `torn`
-    says that this happened."""
+class _Partitioner(Division):
+    """One way through the program."""
 
     def __init__(self, module: Module, replicas: int, partitions: int, leading: bool) -> None:
-        self.module, self.replicas, self.partitions = module, replicas, partitions
-        self.leading, self.torn = leading, False
-        self.one: Split = (1, bytes(8 * partitions))
-        self.shards = Shards(replicas, partitions, self.remade)
-        self.held = self.shards.held
+        super().__init__(replicas, partitions, leading)
+        self.module = module
         # What the marks of the form without Shardy say of values of the global program.
         self.marked: dict[Value, Tiling] = {}
 
@@ -91,7 +83,7 @@ class _Partitioner:
             for i, (t, arg) in enumerate(zip(tilings, main.body.args, strict=True))
         ]
         body = Block(types)
-        self.shards.here = body.add("partition_id", [], Tensor((), ui32)).result
+        self.here = body.add("partition_id", [], Tensor((), ui32)).result
         for arg, part, tiling in zip(main.body.args, body.args, tilings, strict=True):
             self.comes(arg, part, tiling, body, everywhere)
         self.copy(main.body, body, everywhere)
@@ -101,27 +93,10 @@ class _Partitioner:
                 asked = self.settled(value)
             chosen = asked or whole(len(value.shape), self.partitions)
             attrs["ferrule.sharding"] = chosen.op_sharding()
-            body.results.append(self.shards.part(value, _in_memory(chosen, attrs, value), f"result {i}"))
+            body.results.append(self.part(value, _in_memory(chosen, attrs, value), f"result {i}"))
         function = Function("main", eliminate_dead_code(body), arg_attrs, result_attrs, main.visibility)
         old = self.module
         return Module({"main": function}, old.attrs, old.name, old.producer, old.meshes)
-
-    def comes(self, value: Value, part: Value, tiling: Tiling | None, home: Block, classes: np.ndarray) -> Held:
-        """Notes the part (None: all) of a value with which something begins."""
-        held = self.held[value] = Held(home, classes, weight=_bytes(value))
-        if tiling is None or tiling.is_whole:
-            held.whole = part
-        else:
-            held.main = tiling
-            held.keep(tiling, part)
-        return held
-
-    def settled(self, value: Value) -> Tiling | None:
-        """The tiling under which a value was computed, its terms summed; None for a whole."""
-        main = self.held[value].main
-        if main is None or main.tiles == 1:
-            return None
-        return Tiling(main.counts, main.index, np.zeros_like(main.term))
 
     def declared(self, attrs: dict[str, Any], value: Value, what: str) -> Tiling | None:
         """The tiling that a parameter's or result's attributes ask for; None when they leave it open."""
@@ -143,7 +118,7 @@ class _Partitioner:
             elif op.name.startswith("ferrule.S"):
                 self.border(op, out, classes)
             elif op.name == "partition_id":
-                self.finish(op, [self.shards.here], out, classes)
+                self.finish(op, [self.here], out, classes)
             elif op.name in ("sdy.sharding_constraint", "sdy.reshard"):
                 self.constrain(op, out, classes)
             elif "only_device" in op.attrs:
@@ -156,10 +131,10 @@ class _Partitioner:
                 self.in_terms(op, out, classes) or self.later(op, out, classes) or self.in_parts(op, out, classes)
             ):
                 regions = [self.region(r, classes) for r in op.regions]
-                operands = [self.shards.whole(v) for v in op.operands]
+                operands = [self.whole(v) for v in op.operands]
                 results = out.add(op.name, operands, [r.type for r in op.results], op.attrs, regions, op.loc).results
                 if op.name in _DRAWN:
-                    results = list(self.shards.from_first(out, results, classes, 0, op.loc))
+                    results = list(self.from_first(out, results, classes, 0, op.loc))
                 self.finish(op, results, out, classes)
                 if self.can_remake(op):
                     self.held[op.result].source = op
@@ -167,7 +142,7 @@ class _Partitioner:
     def finish(self, op: Op, results: Sequence[Value], out: Block, classes: np.ndarray) -> None:
         """Notes an op's results, which every device has as a whole."""
         for old, new in zip(op.results, results, strict=True):
-            self.held[old] = Held(out, classes, new, weight=_bytes(old), loc=op.loc)
+            self.held[old] = Held(out, classes, new, weight=size_of(old), loc=op.loc)
 
     def region(self, block: Block, classes: np.ndarray) -> Block:
         """A region that every device runs on whole values."""
@@ -175,183 +150,8 @@ class _Partitioner:
         for arg, new in zip(block.args, out.args, strict=True):
             self.comes(arg, new, None, out, classes)
         self.copy(block, out, classes)
-        out.results = [self.shards.whole(v) for v in block.results]
+        out.results = [self.whole(v) for v in block.results]
         return out
-
-    # --- sums that are left to do ---------------------------------------------------------------------------------
-    def in_terms(self, op: Op, out: Block, classes: np.ndarray) -> bool:
-        """Adds sums whose terms nobody has summed yet term by term."""
-        if op.name not in ("add", "subtract"):
-            return False
-        first, second = (self.held[v] for v in op.operands)
-        if first.main is None or second.main is None or first.main.terms == 1 or first.main.key != second.main.key:
-            return False
-        terms = [held.parts[held.main.key][1] for held in (first, second) if held.main is not None]
-        value = out.add(op.name, terms, terms[0].type, op.attrs, (), op.loc).result
-        held = self.held[op.result] = Held(out, classes, main=first.main, weight=first.weight, loc=op.loc)
-        held.keep(first.main, value)
-        return True
-
-    def later(self, op: Op, out: Block, classes: np.ndarray) -> bool:
-        """Leaves an op on a sum whose terms nobody has summed yet until it is known which part of it is wanted: a
-        scaled gradient is summed and scattered, not summed for all and cut."""
-        if not self.can_remake(op):
-            return False
-        found = [self.held[v] for v in op.operands]
-        if not any(held.whole is None and (held.deferred or (held.main and held.main.terms > 1)) for held in found):
-            return False
-        if any(held.main is not None and held.main.terms == 1 and not held.deferred for held in found):
-            return False
-        rule = factors_of(op)
-        chosen = self.chosen(op, rule, classes) if rule is not None else {}
-        held = self.held[op.result] = Held(out, classes, source=op, deferred=True, loc=op.loc)
-        held.weight = self.weight(op, op.result)
-        if rule is not None and chosen:
-            held.main = self.tiling_of(chosen, rule.results[0])
-        return True
-
-    # --- ops in parts ---------------------------------------------------------------------------------------------
-    def in_parts(self, op: Op, out: Block, classes: np.ndarray) -> bool:
-        """Computes an op in parts, if an operand is at hand in parts that its rule can do with."""
-        if all(self.held[v].main is None for v in op.operands):
-            return False
-        rule = factors_of(op)
-        chosen = self.chosen(op, rule, classes) if rule is not None else {}
-        if rule is None or not chosen:
-            return False
-        terms = {f: chosen[f] for f in rule.sums if f in chosen}
-        term, count = np.zeros(self.partitions, np.int64), 1
-        for parts, index in terms.values():
-            term, count = term * parts + np.frombuffer(index, np.int64), count * parts
-        operands = [
-            self.shards.part(v, self.tiling_of(chosen, d), "a value")
-            for v, d in zip(op.operands, rule.operands, strict=True)
-        ]
-        tilings = [self.tiling_of(chosen, d) for d in rule.results]
-        # Terms of sums are as exact as sums.
-        wide = bool(terms) and not op.regions and op.result.dtype.is_float and op.result.dtype.bits < 32
-        results = self.emit(op, out, rule, operands, tilings, classes, wide)
-        for old, new, tiling in zip(op.results, results, tilings, strict=True):
-            held = self.held[old] = Held(out, classes, weight=self.weight(op, old), loc=op.loc)
-            by = next((rule.sums[f] for f in terms), "add")
-            if terms and (by != "add" or wide):
-                new = self.shards.combined(
-                    out, new, Tiling(tiling.counts, tiling.index, term, count), by, classes, op.loc
-                )
-                if wide:
-                    new = out.add("convert", [new], Tensor(new.shape, old.dtype), loc=op.loc).result
-            elif terms:
-                tiling = Tiling(tiling.counts, tiling.index, term, count)
-            held.keep(tiling, new)
-            held.main = None if tiling.is_whole else tiling
-            if op.name == "broadcast_in_dim":
-                held.source = op
-        return True
-
-    def chosen(self, op: Op, rule: Factors, classes: np.ndarray) -> dict[int, Split]:
-        """How the op's factors are split: as the operands' tilings have it, factors that results have before those that
-        are summed."""
-        wishes = []
-        sizes: dict[int, list[int]] = {}
-        for value, dims in zip((*op.operands, *op.results), (*rule.operands, *rule.results), strict=True):
-            for size, factor in zip(value.shape, dims, strict=True):
-                if factor is not None:
-                    sizes.setdefault(factor, []).append(size)
-        for value, dims in zip(op.operands, rule.operands, strict=True):
-            held = self.held[value]
-            if held.main is not None:
-                for d, factor in enumerate(dims):
-                    if factor is not None and held.main.counts[d] > 1:
-                        split = held.main.splits[d]
-                        place = min((r.index(factor) for r in rule.results if factor in r), default=0)
-                        wishes.append((factor in rule.sums, place * self.leading, -held.weight, factor, split))
-        chosen: dict[int, Split] = {}
-        for *_, factor, split in sorted(wishes, key=lambda wish: wish[:3]):
-            if factor in chosen or any(size % split[0] for size in sizes[factor]) or not self.meet(op, split):
-                continue
-            if complete([*chosen.values(), split], classes):
-                chosen[factor] = split
-            else:
-                self.torn = True
-        return chosen
-
-    def meet(self, op: Op, split: Split) -> bool:
-        """Do the devices between which a collective moves something have the same part?"""
-        pairs = op.attrs.get("source_target_pairs", op.attrs.get("replica_groups"))
-        if pairs is None:
-            return True
-        place = np.frombuffer(split[1], np.int64)
-        teams = [[int(d) % self.partitions for d in team if d >= 0] for team in np.asarray(pairs)]
-        return all(len({*place[team].tolist()}) == 1 for team in teams if team)
-
-    def tiling_of(self, chosen: dict[int, Split], dims: Sequence[int | None]) -> Tiling:
-        """The tiling of a tensor whose dimensions have these factors."""
-        return of_splits(tuple(chosen.get(f, self.one) if f is not None else self.one for f in dims), self.partitions)
-
-    def emit(
-        self,
-        op: Op,
-        out: Block,
-        rule: Factors,
-        operands: Sequence[Value],
-        tilings: Sequence[Tiling],
-        classes: np.ndarray,
-        wide: bool = False,
-    ) -> Sequence[Value]:
-        """The op on parts."""
-        shapes = [t.local(r.shape, "a value") for t, r in zip(tilings, op.results, strict=True)]
-        types = [Tensor(s, f32 if wide else r.dtype) for s, r in zip(shapes, op.results, strict=True)]
-        attrs = op.attrs if rule.attrs is None else op.attrs | rule.attrs([v.shape for v in operands], shapes)
-        regions = [self.region(r, classes) for r in op.regions]
-        return out.add(op.name, operands, types, attrs, regions, op.loc).results
-
-    def weight(self, op: Op, result: Value) -> int:
-        if op.name in _MOVES or OPS[op.name].elementwise:
-            return max(
-                (self.held[v].weight for v in op.operands if self.held[v].main is not None), default=_bytes(result)
-            )
-        return _bytes(result)
-
-    # --- ops computed anew ----------------------------------------------------------------------------------------
-    def can_remake(self, op: Op) -> bool:
-        """Is it as well to compute the parts of a result from parts of the operands as to cut them from it?"""
-        return op.name in (*_MOVES, "iota", "constant") or (
-            op.name in OPS and OPS[op.name].elementwise and len(op.results) == 1
-        )
-
-    def remade(self, held: Held, tiling: Tiling, depth: int) -> Value | None:
-        """A value under a tiling, by its op on parts of the operands; None where that would not do."""
-        op, out = held.source, held.home
-        assert op is not None
-        result = op.result
-        kind = Tensor(tiling.local(result.shape, "a value"), result.dtype)
-        if (element := uniform(result)) is not None:
-            filled = {"value": np.broadcast_to(element, kind.shape)}
-            return out.add("constant", [], kind, filled, loc=op.loc).result
-        rule = factors_of(op)
-        if rule is None:
-            return None
-        chosen: dict[int, Split] = {}
-        for d, factor in enumerate(rule.results[0]):
-            if tiling.counts[d] > 1:
-                if factor is None:
-                    return None
-                chosen[factor] = tiling.splits[d]
-        for value, dims in zip(op.operands, rule.operands, strict=True):
-            if any(f in chosen and size % chosen[f][0] for size, f in zip(value.shape, dims, strict=True)):
-                return None
-        operands = [
-            self.shards.part(v, self.tiling_of(chosen, dims), "a value", depth + 1)
-            for v, dims in zip(op.operands, rule.operands, strict=True)
-        ]
-        (part,) = self.emit(op, out, rule, operands, [tiling], held.classes)
-        dim = int(op.attrs["iota_dimension"]) if op.name == "iota" else 0
-        if op.name == "iota" and tiling.counts[dim] > 1:
-            start = self.shards.number(out, tiling.index[:, dim] * kind.shape[dim], op.loc)
-            start = out.add("convert", [start], Tensor((), kind.dtype), loc=op.loc).result
-            start = out.add("broadcast_in_dim", [start], kind, {"broadcast_dimensions": ()}, loc=op.loc).result
-            part = out.add("add", [part, start], kind, loc=op.loc).result
-        return part
 
     # --- control flow ---------------------------------------------------------------------------------------------
     def loop(self, op: Op, out: Block, classes: np.ndarray) -> None:
@@ -374,7 +174,7 @@ class _Partitioner:
         inner.results = [self.under(body.results[i], tilings[i]) for i in carried]
         first = self.turn(op, condition, still, tilings, classes)
         self.copy(condition, first, classes)
-        first.results = [self.shards.whole(v) for v in condition.results]
+        first.results = [self.whole(v) for v in condition.results]
         operands = [self.under(op.operands[i], tilings[i]) for i in carried]
         types = [v.type for v in operands]
         results = iter(out.add(op.name, operands, types, op.attrs, [first, inner], op.loc).results)
@@ -404,7 +204,7 @@ class _Partitioner:
         return made
 
     def under(self, value: Value, tiling: Tiling | None) -> Value:
-        return self.shards.whole(value) if tiling is None else self.shards.part(value, tiling, "a carry")
+        return self.whole(value) if tiling is None else self.part(value, tiling, "a carry")
 
     def branches(self, op: Op, out: Block, classes: np.ndarray) -> None:
         """Branches over parts: each result as the first branch that has it in parts has it."""
@@ -420,7 +220,7 @@ class _Partitioner:
         for block, region in zip(blocks, op.regions, strict=True):
             for i, value in enumerate(region.results):
                 block.results.append(self.under(value, tilings[i]))
-        operands = [self.shards.whole(v) for v in op.operands]
+        operands = [self.whole(v) for v in op.operands]
         types = [v.type for v in blocks[0].results]
         results = out.add(op.name, operands, types, op.attrs, blocks, op.loc).results
         for old, new, tiling in zip(op.results, results, tilings, strict=True):
@@ -453,7 +253,7 @@ class _Partitioner:
         if any(size % n for size, n in zip(value.shape, tiling.counts, strict=True)) or not complete(splits, classes):
             self.held[op.result] = self.held[value]
             return
-        part = self.shards.part(value, tiling, "a constrained value")
+        part = self.part(value, tiling, "a constrained value")
         held = self.comes(op.result, part, tiling, out, classes)
         held.whole, held.loc = self.held[value].whole, op.loc
 
@@ -479,11 +279,11 @@ class _Partitioner:
                     why=f"its sharding gives {kind}",
                 )
             further = self.further(tiling, self.settled(value), kind.shape, inner)
-            self.comes(arg, self.shards.part(value, _within(tiling, further), what), further, out, inner)
+            self.comes(arg, self.part(value, _within(tiling, further), what), further, out, inner)
         self.copy(body, out, inner)
         for i, (value, result) in enumerate(zip(body.results, op.results, strict=True)):
             if isinstance(result.type, Token):
-                self.comes(result, self.shards.whole(value), None, out, classes)
+                self.comes(result, self.whole(value), None, out, classes)
                 continue
             what = f"result {i} of a manual computation"
             tiling = self.tiling(outs[i], result, what, axes)
@@ -494,7 +294,7 @@ class _Partitioner:
                     why=f"its sharding makes that {result.type} cut into {list(tiling.counts)}",
                 )
             further = self.settled(value) or whole(len(value.shape), self.partitions)
-            self.comes(result, self.shards.part(value, further, what), _within(tiling, further), out, classes)
+            self.comes(result, self.part(value, further, what), _within(tiling, further), out, classes)
 
     def further(self, tiling: Tiling, have: Tiling | None, shape: Sequence[int], classes: np.ndarray) -> Tiling:
         """How the parts that come into a manual computation are split along axes that are not manual there."""
@@ -537,10 +337,10 @@ class _Partitioner:
         full = value if op.name == "ferrule.SPMDFullToShardShape" else op.result
         if full is value:
             tiling = self.marked.get(full) or whole(rank, self.partitions)
-            part = self.shards.part(value, tiling, what)
+            part = self.part(value, tiling, what)
         else:
             tiling = of_text(text, rank, self.partitions, what)
-            part = self.shards.whole(value)
+            part = self.whole(value)
         if tensor(part).shape != tiling.local(full.shape, what):
             raise InvalidArgument(
                 f"{what} goes from {value.type} to {op.result.type}", where=op.loc, why=f"its sharding is {text}"
@@ -558,14 +358,14 @@ class _Partitioner:
             raise InvalidArgument(f"a call is to run on device {device}", where=op.loc)
         attrs = {k: v for k, v in op.attrs.items() if k != "only_device"}
         types = [r.type for r in op.results]
-        operands = [self.shards.whole(v) for v in op.operands]
+        operands = [self.whole(v) for v in op.operands]
         if len(set(classes.tolist())) > 1:
             # In a manual computation every device has values of its own.
             return out.add(op.name, operands, types, attrs, op.regions, op.loc).results
         tensors = [t for t in types if isinstance(t, Tensor)]
         number = out.add("constant", [], Tensor((), ui32), {"value": np.array(device, np.uint32)}, loc=op.loc).result
         about = {"comparison_direction": "EQ", "compare_type": "UNSIGNED"}
-        chosen = out.add("compare", [self.shards.here, number], Tensor((), i1), about, loc=op.loc).result
+        chosen = out.add("compare", [self.here, number], Tensor((), i1), about, loc=op.loc).result
         does, waits = Block(), Block()
         call = does.add(op.name, operands, types, attrs, op.regions, op.loc)
         does.results = [r for r in call.results if isinstance(r.type, Tensor)]
@@ -573,7 +373,7 @@ class _Partitioner:
             zeros = np.broadcast_to(np.zeros((), t.dtype.numpy), t.shape)
             waits.results.append(waits.add("constant", [], t, {"value": zeros}, loc=op.loc).result)
         both = out.add("if", [chosen], tensors, {}, [does, waits], op.loc).results
-        shared = iter(self.shards.from_first(out, both, classes, device, op.loc))
+        shared = iter(self.from_first(out, both, classes, device, op.loc))
         return [
             next(shared) if isinstance(t, Tensor) else out.add("after_all", [], [Token()], loc=op.loc).result
             for t in types
@@ -585,13 +385,13 @@ def _cost(block: Block) -> float:
     count less. Only for comparing two divisions of one program."""
     total = 0.0
     for op in block.ops:
-        nbytes = sum(map(_bytes, op.results))
+        nbytes = sum(map(size_of, op.results))
         if op.name == "while":
             total += (trips_of(op) or 10) * sum(map(_cost, op.regions))
         elif op.name in ("if", "case"):
             total += max(map(_cost, op.regions))
         elif op.name in _EXCHANGES:
-            total += max(nbytes, sum(map(_bytes, op.operands))) * (2 if op.name == "all_reduce" else 1)
+            total += max(nbytes, sum(map(size_of, op.operands))) * (2 if op.name == "all_reduce" else 1)
         else:
             total += nbytes / 8 + (tensor(op.result).size * _terms(op) / 10 if _terms(op) else 0)
     return total
@@ -617,7 +417,3 @@ def _within(outer: Tiling, inner: Tiling) -> Tiling:
     """The tiling whose parts are parts under `inner` of the parts under `outer`."""
     counts = tuple(a * b for a, b in zip(outer.counts, inner.counts, strict=True))
     return Tiling(counts, outer.index * inner.counts + inner.index, outer.term, outer.terms)
-
-
-def _bytes(value: Value) -> int:
-    return value.type.nbytes if isinstance(value.type, Tensor) else 0

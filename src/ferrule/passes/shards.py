@@ -10,7 +10,7 @@ that those with one number hold the same data, and nothing passes between classe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -56,23 +56,41 @@ class Held:
         return part
 
 
-# Computes an op's results under a tiling from parts of its operands, if it can: the value, its tiling, how deep.
-Remake = Callable[[Held, Tiling, int], Value | None]
-
-
 class Shards:
     """The table of what is held, by values of the global program. `here` is the number of the device that runs."""
 
-    def __init__(self, replicas: int, partitions: int, remake: Remake) -> None:
-        self.replicas, self.partitions, self.remake = replicas, partitions, remake
+    def __init__(self, replicas: int, partitions: int) -> None:
+        self.replicas, self.partitions = replicas, partitions
         self.held: dict[Value, Held] = {}
         self.here: Value
+
+    def remade(self, held: Held, tiling: Tiling, depth: int) -> Value | None:
+        """A value under a tiling, by its op on parts of the operands; None where that would not do. `depth` counts the
+        ops between it and what was asked for."""
+        raise NotImplementedError
+
+    def comes(self, value: Value, part: Value, tiling: Tiling | None, home: Block, classes: np.ndarray) -> Held:
+        """Notes the part (None: all) of a value with which something begins."""
+        held = self.held[value] = Held(home, classes, weight=size_of(value))
+        if tiling is None or tiling.is_whole:
+            held.whole = part
+        else:
+            held.main = tiling
+            held.keep(tiling, part)
+        return held
+
+    def settled(self, value: Value) -> Tiling | None:
+        """The tiling under which a value was computed, its terms summed; None for a whole."""
+        main = self.held[value].main
+        if main is None or main.tiles == 1:
+            return None
+        return Tiling(main.counts, main.index, np.zeros_like(main.term))
 
     def whole(self, value: Value) -> Value:
         """The value as every device has it."""
         held = self.held[value]
         if held.whole is None:
-            made = self.remake(held, _whole(held), 0) if held.source is not None else None
+            made = self.remade(held, _whole(held), 0) if held.source is not None else None
             if made is None:
                 assert held.main is not None, value
                 made = self.moved(held, tensor(value), held.main, _whole(held))
@@ -89,13 +107,13 @@ class Shards:
         tiling.local(value.shape, what)
         made = None
         if held.source is not None and tiling.terms == 1 and depth < _DEPTH:
-            made = self.remake(held, tiling, depth)
+            made = self.remade(held, tiling, depth)
         main = held.main
         if (
             made is None
             and main is not None
             and main.key in held.parts
-            and (held.whole is None or _refines(main, tiling))
+            and (held.whole is None or _near(main, tiling))
         ):
             made = self.moved(held, tensor(value), main, tiling)
         if made is None:
@@ -298,8 +316,13 @@ def refines_along(fine: Tiling, coarse: Tiling, dim: int) -> bool:
     return not rest and np.array_equal(fine.index[:, dim] // steps, coarse.index[:, dim])
 
 
-def _refines(coarse: Tiling, fine: Tiling) -> bool:
-    return coarse.terms == fine.terms == 1 and all(refines_along(fine, coarse, d) for d in range(len(fine.counts)))
+def _near(have: Tiling, want: Tiling) -> bool:
+    """Is what is wanted part of what each device has, or a term with that in it?"""
+    if have.terms > 1:
+        return False
+    if want.terms > 1:
+        return _is_term(have, want)
+    return all(refines_along(want, have, d) for d in range(len(have.counts)))
 
 
 def _exchanged(have: Tiling, want: Tiling) -> tuple[int, int] | None:
@@ -349,3 +372,8 @@ def _teams(classes: np.ndarray, label: np.ndarray, labels: int) -> Groups:
             )
         teams += [list(team) for team in zip(*holders, strict=True)]
     return teams
+
+
+def size_of(value: Value) -> int:
+    """Bytes of all of it; 0 for what is no tensor."""
+    return value.type.nbytes if isinstance(value.type, Tensor) else 0

@@ -1,0 +1,207 @@
+"""Division: ops on parts of their operands.
+
+An op's rule (`OpDef.factors`) says which dimensions of operands and results go together. An op follows the tilings of
+its operands as far as they fit beside each other: where they exclude each other, the largest operand has its way, or,
+in a division that puts what leads first, the one by which a result's first dimensions are split, as batches are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ferrule.ir import Block, Op, Tensor, Value
+from ferrule.ir.types import f32
+from ferrule.ops import OPS
+from ferrule.ops.bodies import uniform
+from ferrule.ops.definition import Factors, factors_of
+from ferrule.passes.shards import Held, Shards, complete, size_of
+from ferrule.stablehlo.tiling import Split, Tiling, of_splits
+
+# Ops that only move elements: their results count as much as what they are of.
+_MOVES = {"broadcast_in_dim", "reshape", "transpose", "convert"}
+
+
+class Division(Shards):
+    """Shards, and the ops that make them. `torn` says that operands excluded each other's tilings."""
+
+    def __init__(self, replicas: int, partitions: int, leading: bool) -> None:
+        super().__init__(replicas, partitions)
+        self.leading, self.torn = leading, False
+        self.one: Split = (1, bytes(8 * partitions))
+
+    def region(self, block: Block, classes: np.ndarray) -> Block:
+        """A region that every device runs on whole values."""
+        raise NotImplementedError
+
+    # --- sums that are left to do ---------------------------------------------------------------------------------
+    def in_terms(self, op: Op, out: Block, classes: np.ndarray) -> bool:
+        """Adds sums whose terms nobody has summed yet term by term."""
+        if op.name not in ("add", "subtract"):
+            return False
+        first, second = (self.held[v] for v in op.operands)
+        if first.main is None or second.main is None or first.main.terms == 1 or first.main.key != second.main.key:
+            return False
+        terms = [held.parts[held.main.key][1] for held in (first, second) if held.main is not None]
+        value = out.add(op.name, terms, terms[0].type, op.attrs, (), op.loc).result
+        held = self.held[op.result] = Held(out, classes, main=first.main, weight=first.weight, loc=op.loc)
+        held.keep(first.main, value)
+        return True
+
+    def later(self, op: Op, out: Block, classes: np.ndarray) -> bool:
+        """Leaves an op on a sum whose terms nobody has summed yet until it is known which part of it is wanted: a
+        scaled gradient is summed and scattered, not summed for all and cut."""
+        if not self.can_remake(op):
+            return False
+        found = [self.held[v] for v in op.operands]
+        if not any(held.whole is None and (held.deferred or (held.main and held.main.terms > 1)) for held in found):
+            return False
+        if any(held.main is not None and held.main.terms == 1 and not held.deferred for held in found):
+            return False
+        rule = factors_of(op)
+        chosen = self.chosen(op, rule, classes) if rule is not None else {}
+        held = self.held[op.result] = Held(out, classes, source=op, deferred=True, loc=op.loc)
+        held.weight = self.weight(op, op.result)
+        if rule is not None and chosen:
+            held.main = self.tiling_of(chosen, rule.results[0])
+        return True
+
+    # --- ops in parts ---------------------------------------------------------------------------------------------
+    def in_parts(self, op: Op, out: Block, classes: np.ndarray) -> bool:
+        """Computes an op in parts, if an operand is at hand in parts that its rule can do with."""
+        if all(self.held[v].main is None for v in op.operands):
+            return False
+        rule = factors_of(op)
+        chosen = self.chosen(op, rule, classes) if rule is not None else {}
+        if rule is None or not chosen:
+            return False
+        terms = {f: chosen[f] for f in rule.sums if f in chosen}
+        term, count = np.zeros(self.partitions, np.int64), 1
+        for parts, index in terms.values():
+            term, count = term * parts + np.frombuffer(index, np.int64), count * parts
+        operands = [
+            self.part(v, self.tiling_of(chosen, d), "a value") for v, d in zip(op.operands, rule.operands, strict=True)
+        ]
+        tilings = [self.tiling_of(chosen, d) for d in rule.results]
+        # Terms of sums are as exact as sums.
+        wide = bool(terms) and not op.regions and op.result.dtype.is_float and op.result.dtype.bits < 32
+        results = self.emit(op, out, rule, operands, tilings, classes, wide)
+        for old, new, tiling in zip(op.results, results, tilings, strict=True):
+            held = self.held[old] = Held(out, classes, weight=self.weight(op, old), loc=op.loc)
+            by = next((rule.sums[f] for f in terms), "add")
+            if terms and (by != "add" or wide):
+                new = self.combined(out, new, Tiling(tiling.counts, tiling.index, term, count), by, classes, op.loc)
+                if wide:
+                    new = out.add("convert", [new], Tensor(new.shape, old.dtype), loc=op.loc).result
+            elif terms:
+                tiling = Tiling(tiling.counts, tiling.index, term, count)
+            held.keep(tiling, new)
+            held.main = None if tiling.is_whole else tiling
+            if op.name == "broadcast_in_dim":
+                held.source = op
+        return True
+
+    def chosen(self, op: Op, rule: Factors, classes: np.ndarray) -> dict[int, Split]:
+        """How the op's factors are split: as the operands' tilings have it, factors that results have before those that
+        are summed."""
+        wishes = []
+        sizes: dict[int, list[int]] = {}
+        for value, dims in zip((*op.operands, *op.results), (*rule.operands, *rule.results), strict=True):
+            for size, factor in zip(value.shape, dims, strict=True):
+                if factor is not None:
+                    sizes.setdefault(factor, []).append(size)
+        for value, dims in zip(op.operands, rule.operands, strict=True):
+            held = self.held[value]
+            if held.main is not None:
+                for d, factor in enumerate(dims):
+                    if factor is not None and held.main.counts[d] > 1:
+                        split = held.main.splits[d]
+                        place = min((r.index(factor) for r in rule.results if factor in r), default=0)
+                        wishes.append((factor in rule.sums, place * self.leading, -held.weight, factor, split))
+        chosen: dict[int, Split] = {}
+        for *_, factor, split in sorted(wishes, key=lambda wish: wish[:3]):
+            if factor in chosen or any(size % split[0] for size in sizes[factor]) or not self.meet(op, split):
+                continue
+            if complete([*chosen.values(), split], classes):
+                chosen[factor] = split
+            else:
+                self.torn = True
+        return chosen
+
+    def meet(self, op: Op, split: Split) -> bool:
+        """Do the devices between which a collective moves something have the same part?"""
+        pairs = op.attrs.get("source_target_pairs", op.attrs.get("replica_groups"))
+        if pairs is None:
+            return True
+        place = np.frombuffer(split[1], np.int64)
+        teams = [[int(d) % self.partitions for d in team if d >= 0] for team in np.asarray(pairs)]
+        return all(len({*place[team].tolist()}) == 1 for team in teams if team)
+
+    def tiling_of(self, chosen: dict[int, Split], dims: Sequence[int | None]) -> Tiling:
+        """The tiling of a tensor whose dimensions have these factors."""
+        return of_splits(tuple(chosen.get(f, self.one) if f is not None else self.one for f in dims), self.partitions)
+
+    def emit(
+        self,
+        op: Op,
+        out: Block,
+        rule: Factors,
+        operands: Sequence[Value],
+        tilings: Sequence[Tiling],
+        classes: np.ndarray,
+        wide: bool = False,
+    ) -> Sequence[Value]:
+        """The op on parts."""
+        shapes = [t.local(r.shape, "a value") for t, r in zip(tilings, op.results, strict=True)]
+        types = [Tensor(s, f32 if wide else r.dtype) for s, r in zip(shapes, op.results, strict=True)]
+        attrs = op.attrs if rule.attrs is None else op.attrs | rule.attrs([v.shape for v in operands], shapes)
+        regions = [self.region(r, classes) for r in op.regions]
+        return out.add(op.name, operands, types, attrs, regions, op.loc).results
+
+    def weight(self, op: Op, result: Value) -> int:
+        if op.name in _MOVES or OPS[op.name].elementwise:
+            return max(
+                (self.held[v].weight for v in op.operands if self.held[v].main is not None), default=size_of(result)
+            )
+        return size_of(result)
+
+    # --- ops computed anew ----------------------------------------------------------------------------------------
+    def can_remake(self, op: Op) -> bool:
+        """Is it as well to compute the parts of a result from parts of the operands as to cut them from it?"""
+        return op.name in (*_MOVES, "iota", "constant") or (
+            op.name in OPS and OPS[op.name].elementwise and len(op.results) == 1
+        )
+
+    def remade(self, held: Held, tiling: Tiling, depth: int) -> Value | None:
+        op, out = held.source, held.home
+        assert op is not None
+        result = op.result
+        kind = Tensor(tiling.local(result.shape, "a value"), result.dtype)
+        if (element := uniform(result)) is not None:
+            filled = {"value": np.broadcast_to(element, kind.shape)}
+            return out.add("constant", [], kind, filled, loc=op.loc).result
+        rule = factors_of(op)
+        if rule is None:
+            return None
+        chosen: dict[int, Split] = {}
+        for d, factor in enumerate(rule.results[0]):
+            if tiling.counts[d] > 1:
+                if factor is None:
+                    return None
+                chosen[factor] = tiling.splits[d]
+        for value, dims in zip(op.operands, rule.operands, strict=True):
+            if any(f in chosen and size % chosen[f][0] for size, f in zip(value.shape, dims, strict=True)):
+                return None
+        operands = [
+            self.part(v, self.tiling_of(chosen, dims), "a value", depth + 1)
+            for v, dims in zip(op.operands, rule.operands, strict=True)
+        ]
+        (part,) = self.emit(op, out, rule, operands, [tiling], held.classes)
+        dim = int(op.attrs["iota_dimension"]) if op.name == "iota" else 0
+        if op.name == "iota" and tiling.counts[dim] > 1:
+            start = self.number(out, tiling.index[:, dim] * kind.shape[dim], op.loc)
+            start = out.add("convert", [start], Tensor((), kind.dtype), loc=op.loc).result
+            start = out.add("broadcast_in_dim", [start], kind, {"broadcast_dimensions": ()}, loc=op.loc).result
+            part = out.add("add", [part, start], kind, loc=op.loc).result
+        return part
