@@ -169,6 +169,12 @@ CASES = {
     "systems of a batch": Case(
         lambda a: jnp.linalg.cholesky(a @ a.mT + jnp.eye(4)), [(numbers(N, 4, 4, seed=12), LINE, ROWS)]
     ),
+    "eigenvalues of a batch": Case(
+        lambda a: jnp.linalg.eigvalsh(a + a.mT), [(numbers(N, 5, 5, seed=13), LINE, ROWS)]
+    ),
+    "systems of a batch by LU": Case(
+        lambda a: jnp.linalg.solve(a, a[:, :, :2] + 1), [(numbers(N, 5, 5, seed=14), LINE, ROWS)]
+    ),
     "a transform": Case(lambda a: jnp.abs(jnp.fft.fft(a, axis=1)), [(SQUARE, LINE, ROWS)]),
 }  # fmt: skip
 

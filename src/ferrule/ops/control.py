@@ -12,7 +12,7 @@ from ferrule.ir import Block, Op, Tensor, Token, Tuple, Type
 from ferrule.ir.types import DType, bf16, c64, f32, i1, i32, ui32
 from ferrule.ops.bodies import check_body, vectorized
 from ferrule.ops.checks import attr, declared_results, expect, operand, operand_types, operands, regions, reject
-from ferrule.ops.definition import Factors, Run, alike, define, element, factors
+from ferrule.ops.definition import Dims, Factors, Run, alike, define, element, factors
 from ferrule.ops.samples import Region, Sample, data, samples, scalar_body
 
 if TYPE_CHECKING:
@@ -160,6 +160,27 @@ define("fusion", infer=_infer_fusion, evaluate=lambda op, xs, run: run(op.region
 
 
 # ---- elements ----------------------------------------------------------------------------------------------------
+
+
+@factors("custom_call")
+def _custom_call_factors(op: Op) -> Factors:
+    """As the rule says that a framework attaches (JAX does for LAPACK's calls on batches): what operands and results
+    have in common, where a dimension is one factor."""
+    rule = op.attrs.get("sdy.sharding_rule")
+    if rule is None:
+        if op.attrs.get("call_target_name") == "ferrule.lu_permutation":
+            last = len(op.result.shape) - 1
+            return Factors([alike(last + 1, (last,))], [alike(last + 1, (last,))])
+        return Factors([(None,) * len(v.shape) for v in op.operands], [(None,) * len(v.shape) for v in op.results])
+    special = {*rule.reduction, *rule.need_replication, *rule.permutation, *rule.blocked}
+    shared = {f for dims in rule.operands for d in dims for f in d} - special
+    for dims in rule.results:
+        shared &= {d[0] for d in dims if len(d) == 1}
+
+    def known(dims: Sequence[Sequence[int]]) -> Dims:
+        return tuple(d[0] if len(d) == 1 and d[0] in shared else None for d in dims)
+
+    return Factors([known(dims) for dims in rule.operands], [known(dims) for dims in rule.results])
 
 
 @factors("map")
