@@ -266,6 +266,9 @@ def _checked(run: Callable[..., Sequence[Any]], avals: tuple[Any, ...]) -> callb
         arrays = []
         for number, (value, aval) in enumerate(zip(values, avals, strict=True)):
             array = np.asarray(value)
+            if array.shape == aval.shape and array.dtype == aval.dtype:  # as nearly always
+                arrays.append(array)
+                continue
             array = array.astype(dtypes.canonicalize_dtype(array.dtype), copy=False)
             for what, actual, expected in (("shape", array.shape, aval.shape), ("dtype", array.dtype, aval.dtype)):
                 if actual != expected:
