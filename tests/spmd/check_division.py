@@ -72,6 +72,7 @@ class Case:
 W1, W2, BATCH = numbers(24, 4 * N, seed=1) / 5, numbers(4 * N, 16, seed=2) / 6, numbers(2 * N, 24, seed=3)
 IMAGES, KERNEL = numbers(N, 3, 8, 8, seed=4), numbers(5, 3, 3, 3, seed=5)
 TABLE, IDS = numbers(50, 2 * N, seed=6), np.random.default_rng(7).integers(0, 50, (2 * N, 3)).astype(np.int32)
+SPLIT = numbers(6 * N, 2 * N, seed=15)
 STACK = numbers(3, 2 * N, 2 * N, seed=8) / 4
 SQUARE = numbers(4 * N, 2 * N, seed=9)
 
@@ -131,6 +132,31 @@ CASES = {
     "cumulative sum": Case(lambda a: jnp.cumsum(a, axis=1), [(SQUARE, LINE, ROWS)]),
     "rows of a table": Case(lambda t, i: t[i], [(TABLE, LINE, WHOLE), (IDS, LINE, ROWS)]),
     "columns of a table": Case(lambda t, i: t[i], [(TABLE, LINE, COLUMNS), (IDS, LINE, WHOLE)]),
+    "rows of a split table": Case(lambda t, i: t[i], [(SPLIT, LINE, ROWS), (IDS, LINE, WHOLE)], {"all_reduce": 1}),
+    "rows of a split table, some outside": Case(
+        lambda t, i: t.at[i].get(mode="fill", fill_value=7.0) + t.at[i - 30].get(mode="clip"),
+        [(SPLIT, LINE, ROWS), (IDS * 2 - 20, LINE, WHOLE)],
+        {"all_reduce": 1},
+    ),
+    "elements of a table split both ways": Case(
+        lambda t, i: t[i[:, 0], i[:, 1] % t.shape[1]],
+        [(SPLIT, MESH, P("x", "y")), (IDS, MESH, WHOLE)],
+        {"all_reduce": 1},
+    ),
+    "one of each row": Case(
+        lambda a, i: jnp.take_along_axis(jax.nn.log_softmax(a), i % a.shape[1], 1),
+        [(SQUARE[: 2 * N], MESH, P("x", "y")), (IDS, MESH, P("x"))],
+        {"all_reduce": 3},
+    ),
+    "rows added to a split table": Case(
+        lambda t, i: t.at[i].add(1.5), [(SPLIT, LINE, ROWS), (IDS * 2 - 20, LINE, WHOLE)]
+    ),
+    "elements of a split table set": Case(
+        lambda t, i: t.at[i[:, 0], i[:, 1]].max(2.5), [(SPLIT, MESH, P("x", "y")), (IDS, MESH, WHOLE)]
+    ),
+    "bytes as indices": Case(
+        lambda t, i: t[i.astype(jnp.uint8)], [(SPLIT, LINE, ROWS), (IDS % (6 * N), LINE, WHOLE)], {"all_reduce": 1}
+    ),
     "gradient of a table": Case(
         jax.grad(lambda t, i: (t[i] ** 2).sum()), [(TABLE, LINE, WHOLE), (IDS, LINE, ROWS)], {"all_reduce": 1}
     ),

@@ -33,13 +33,16 @@ class Factors:
     Dimensions with one number may be split alike: a device then computes its part of the results from its parts of the
     operands. None marks a dimension that has to be whole. Factors that no result has are in `sums`: the results are
     then to be combined by the op that is named there ("add", "maximum", …). `attrs` gives the attributes that differ
-    on parts, from the shapes of the operands' and of the results' parts.
+    on parts, from the shapes of the operands' and of the results' parts. Factors in `picked` are dimensions in which
+    indices pick elements, with the number of the operand that has the indices and their component: on parts, indices
+    count from a part's beginning, and those outside of it pick nothing.
     """
 
     operands: Sequence[Dims]
     results: Sequence[Dims]
     sums: Mapping[int, str] = field(default_factory=dict)
     attrs: Callable[[Shapes, Shapes], dict[str, Any]] | None = None
+    picked: Mapping[int, tuple[int, int]] = field(default_factory=dict)
 
 
 def alike(rank: int, whole: Iterable[int] = ()) -> Dims:

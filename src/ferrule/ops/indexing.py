@@ -236,12 +236,14 @@ def _gather_factors(op: Op) -> Factors:
     shape, sizes = op.operands[0].shape, tuple(op.attrs["slice_sizes"])
     gone = (*dims.collapsed_slice_dims, *dims.operand_batching_dims)
     full = [d for d, size in enumerate(shape) if sizes[d] == size and d not in gone]
-    operand = alike(len(shape), [d for d in range(len(shape)) if d not in (*full, *dims.operand_batching_dims)])
+    picked = {d: (1, i) for i, d in enumerate(dims.start_index_map) if d in dims.collapsed_slice_dims}
+    known = (*full, *picked, *dims.operand_batching_dims)
+    operand = alike(len(shape), [d for d in range(len(shape)) if d not in known])
     places = _places(dims, len(op.operands[1].shape), dims.operand_batching_dims, dims.start_indices_batching_dims)
     out = _spread(operand, gone, places, dims.index_vector_dim, dims.offset_dims, len(op.result.shape))
-    return Factors([operand, places], [out], attrs=lambda parts, _: {
+    return Factors([operand, places], [out], dict.fromkeys(picked, "add"), attrs=lambda parts, _: {
         "slice_sizes": tuple(parts[0][d] if d in full else size for d, size in enumerate(sizes))
-    })  # fmt: skip
+    }, picked=picked)  # fmt: skip
 
 
 @factors("scatter")
@@ -253,7 +255,9 @@ def _scatter_factors(op: Op) -> Factors:
     gone = (*dims.inserted_window_dims, *dims.input_batching_dims)
     sizes = dict(zip([d for d in range(len(shape)) if d not in gone], (updates[d] for d in dims.update_window_dims),
                      strict=True))  # fmt: skip
-    operand = tuple(d if d in dims.input_batching_dims or sizes.get(d) == shape[d] else None for d in range(len(shape)))
+    picked = {d: (count, i) for i, d in enumerate(dims.scatter_dims_to_operand_dims) if d in dims.inserted_window_dims}
+    known = [d for d in range(len(shape)) if sizes.get(d) == shape[d] or d in (*picked, *dims.input_batching_dims)]
+    operand = alike(len(shape), [d for d in range(len(shape)) if d not in known])
     places = _places(dims, len(op.operands[count].shape), dims.input_batching_dims,
                      dims.scatter_indices_batching_dims)  # fmt: skip
     sums: dict[int, str] = {}
@@ -262,7 +266,7 @@ def _scatter_factors(op: Op) -> Factors:
     else:
         places = tuple(f if f is not None and f < _PLACES else None for f in places)
     moved = _spread(operand, gone, places, dims.index_vector_dim, dims.update_window_dims, len(updates))
-    return Factors([*[operand] * count, places, *[moved] * count], [operand] * count, sums)
+    return Factors([*[operand] * count, places, *[moved] * count], [operand] * count, sums, picked=picked)
 
 
 # ---- elements ----------------------------------------------------------------------------------------------------

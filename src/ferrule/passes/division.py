@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ferrule.ir import Block, Op, Tensor, Value
-from ferrule.ir.types import f32
+from ferrule.ir import Block, GatherDims, Op, Tensor, Value, tensor
+from ferrule.ir.types import f32, i1, i32
 from ferrule.ops import OPS
 from ferrule.ops.bodies import uniform
 from ferrule.ops.definition import Factors, factors_of
@@ -85,8 +85,18 @@ class Division(Shards):
         ]
         tilings = [self.tiling_of(chosen, d) for d in rule.results]
         # Terms of sums are as exact as sums.
-        wide = bool(terms) and not op.regions and op.result.dtype.is_float and op.result.dtype.bits < 32
+        product = op.name in ("dot_general", "convolution")
+        wide = bool(terms) and product and op.result.dtype.is_float and op.result.dtype.bits < 32
+        picked = {f: where for f, where in rule.picked.items() if f in chosen}
+        plain = operands
+        for factor, (number, component) in picked.items():
+            operands = list(operands)
+            operands[number] = self.from_beginning(op, out, operands[number], component, factor, chosen[factor])
         results = self.emit(op, out, rule, operands, tilings, classes, wide)
+        if picked and op.name == "gather":
+            results = [
+                self.found(op, out, results[0], [(operands[n], c, plain[0].shape[f]) for f, (n, c) in picked.items()])
+            ]
         for old, new, tiling in zip(op.results, results, tilings, strict=True):
             held = self.held[old] = Held(out, classes, weight=self.weight(op, old), loc=op.loc)
             by = next((rule.sums[f] for f in terms), "add")
@@ -101,6 +111,72 @@ class Division(Shards):
             if op.name == "broadcast_in_dim":
                 held.source = op
         return True
+
+    def from_beginning(self, op: Op, out: Block, indices: Value, component: int, dim: int, split: Split) -> Value:
+        """A gather's or scatter's indices, one component of them counted from the beginning of a device's part of a
+        dimension of the operand. Those of a gather are brought into the whole dimension first, as gathers do."""
+        size, dtype = op.operands[0].shape[dim], indices.dtype
+        if dtype.bits < 32:
+            indices = out.add("convert", [indices], Tensor(indices.shape, i32), loc=op.loc).result
+        kind, dtype = tensor(indices), indices.dtype
+        vector = _vector_dim(op)
+        chosen = np.zeros(kind.shape[vector] if vector < kind.rank else 1, dtype.numpy)
+        chosen[component] = 1
+
+        def spread(values: np.ndarray) -> Value:
+            row = out.add("constant", [], Tensor(values.shape, dtype), {"value": values}, loc=op.loc).result
+            if vector == kind.rank:
+                row = out.add("reshape", [row], Tensor((), dtype), loc=op.loc).result
+            places = {"broadcast_dimensions": (vector,) if vector < kind.rank else ()}
+            return out.add("broadcast_in_dim", [row], kind, places, loc=op.loc).result
+
+        if op.name == "gather":
+            largest = np.full_like(chosen, np.iinfo(dtype.numpy).max)
+            largest[component] = size - 1
+            least = np.full_like(chosen, np.iinfo(dtype.numpy).min)
+            least[component] = 0
+            indices = out.add("clamp", [spread(least), indices, spread(largest)], kind, loc=op.loc).result
+        start = self.number(out, np.frombuffer(split[1], np.int64) * (size // split[0]), op.loc)
+        start = out.add("convert", [start], Tensor((), dtype), loc=op.loc).result
+        start = out.add("broadcast_in_dim", [start], kind, {"broadcast_dimensions": ()}, loc=op.loc).result
+        start = out.add("multiply", [start, spread(chosen)], kind, loc=op.loc).result
+        return out.add("subtract", [indices, start], kind, loc=op.loc).result
+
+    def found(self, op: Op, out: Block, value: Value, where: Sequence[tuple[Value, int, int]]) -> Value:
+        """A gather's result, with nothing where an index (operand, component, size of the part) lies outside."""
+        dims: GatherDims = op.attrs["dimension_numbers"]
+        vector = _vector_dim(op)
+        for indices, component, size in where:
+            kind = tensor(indices)
+            if vector < kind.rank:
+                cut = {
+                    "start_indices": tuple(component if d == vector else 0 for d in range(kind.rank)),
+                    "limit_indices": tuple(component + 1 if d == vector else n for d, n in enumerate(kind.shape)),
+                    "strides": (1,) * kind.rank,
+                }
+                one = Tensor(tuple(1 if d == vector else n for d, n in enumerate(kind.shape)), kind.dtype)
+                indices = out.add("slice", [indices], one, cut, loc=op.loc).result
+                kind = Tensor(tuple(n for d, n in enumerate(kind.shape) if d != vector), kind.dtype)
+                indices = out.add("reshape", [indices], kind, loc=op.loc).result
+            flags = Tensor(kind.shape, i1)
+            sort = "SIGNED" if kind.dtype.kind == "int" else "UNSIGNED"
+            ends = []
+            for number, direction in ((0, "GE"), (size, "LT")):
+                limit = {"value": np.broadcast_to(np.array(number, kind.dtype.numpy), kind.shape)}
+                bound = out.add("constant", [], kind, limit, loc=op.loc).result
+                about = {"comparison_direction": direction, "compare_type": sort}
+                ends.append(out.add("compare", [indices, bound], flags, about, loc=op.loc).result)
+            inside = out.add("and", ends, flags, loc=op.loc).result
+            shape = tensor(value)
+            batch = tuple(d for d in range(shape.rank) if d not in dims.offset_dims)
+            places = {"broadcast_dimensions": batch}
+            inside = out.add("broadcast_in_dim", [inside], Tensor(shape.shape, i1), places, loc=op.loc).result
+            # To which -0 may be added, and stays.
+            zero = complex(-0.0, -0.0) if shape.dtype.is_complex else -0.0 if shape.dtype.is_float else 0
+            nothing = {"value": np.broadcast_to(np.array(zero).astype(shape.dtype.numpy), shape.shape)}
+            zeros = out.add("constant", [], shape, nothing, loc=op.loc).result
+            value = out.add("select", [inside, value, zeros], shape, loc=op.loc).result
+        return value
 
     def chosen(self, op: Op, rule: Factors, classes: np.ndarray) -> dict[int, Split]:
         """How the op's factors are split: as the operands' tilings have it, factors that results have before those that
@@ -205,3 +281,8 @@ class Division(Shards):
             start = out.add("broadcast_in_dim", [start], kind, {"broadcast_dimensions": ()}, loc=op.loc).result
             part = out.add("add", [part, start], kind, loc=op.loc).result
         return part
+
+
+def _vector_dim(op: Op) -> int:
+    """The dimension of a gather's or scatter's indices along which their components are; the rank, if there is none."""
+    return int((op.attrs.get("dimension_numbers") or op.attrs["scatter_dimension_numbers"]).index_vector_dim)

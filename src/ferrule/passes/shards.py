@@ -109,12 +109,7 @@ class Shards:
         if held.source is not None and tiling.terms == 1 and depth < _DEPTH:
             made = self.remade(held, tiling, depth)
         main = held.main
-        if (
-            made is None
-            and main is not None
-            and main.key in held.parts
-            and (held.whole is None or _near(main, tiling))
-        ):
+        if made is None and main is not None and main.key in held.parts and (held.whole is None or _near(main, tiling)):
             made = self.moved(held, tensor(value), main, tiling)
         if made is None:
             made = self.cut(held.home, self.whole(value), tiling, what, held.loc)
