@@ -103,6 +103,7 @@ def grown(x: Any) -> Any:
     return lax.fori_loop(0, 4, lambda i, c: (c[0] + jnp.sin(x) * c[1], c[1] * 2.0), (jnp.zeros_like(x), 1.0))[0]
 
 
+WAYS = [(s, d) for s in (1, -1) for d in (0, 1)]
 ROWS, COLUMNS, WHOLE = P("i"), P(None, "i"), P()
 CASES = {
     "products of rows": Case(lambda x, w: x @ w, [(BATCH, LINE, ROWS), (W1, LINE, WHOLE)]),
@@ -190,6 +191,19 @@ CASES = {
         lambda a: a * jax.random.bernoulli(jax.random.key(1), 0.5, a.shape), [(SQUARE, LINE, ROWS)]
     ),
     "bands": Case(lambda a: a[:, 1:-1] + jnp.pad(a, ((0, 0), (1, 1)))[:, 3:-1], [(SQUARE, LINE, ROWS)]),
+    "rolled": Case(lambda a: jnp.roll(a, 1, 0) - jnp.roll(a, -1, 0), [(SQUARE, LINE, ROWS)], {"collective_permute": 2}),
+    "rolled far": Case(lambda a: jnp.roll(a, 7, 0), [(SQUARE, LINE, ROWS)], {"collective_permute": 2}),
+    "rolled by whole parts": Case(lambda a: jnp.roll(a, 8, 0), [(SQUARE, LINE, ROWS)], {"collective_permute": 1}),
+    "rolled along both axes": Case(
+        lambda a: sum(jnp.roll(a, s, d) for s in (1, -1) for d in (0, 1)),
+        [(SQUARE, MESH, P("x", "y"))],
+        {"collective_permute": 4},
+    ),
+    "heat in a torus": Case(
+        lambda u: lax.fori_loop(0, 5, lambda _, u: u + 0.1 * sum(jnp.roll(u, *by) - u for by in WAYS), u),
+        [(SQUARE, MESH, P("x"))],
+        {"loop:collective_permute": 2},
+    ),
     "a shift along a split dimension": Case(lambda a: a[1:] - a[:-1], [(SQUARE, LINE, ROWS)], {"all_gather": 1}),
     "outer product of one axis": Case(lambda a: a @ a.T, [(SQUARE, LINE, ROWS)], {"all_gather": 1}),
     "systems of a batch": Case(

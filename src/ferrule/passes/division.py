@@ -17,6 +17,7 @@ from ferrule.ops import OPS
 from ferrule.ops.bodies import uniform
 from ferrule.ops.definition import Factors, factors_of
 from ferrule.passes.shards import Held, Shards, complete, size_of
+from ferrule.passes.slices import cut
 from ferrule.stablehlo.tiling import Split, Tiling, of_splits
 
 # Ops that only move elements: their results count as much as what they are of.
@@ -149,13 +150,7 @@ class Division(Shards):
         for indices, component, size in where:
             kind = tensor(indices)
             if vector < kind.rank:
-                cut = {
-                    "start_indices": tuple(component if d == vector else 0 for d in range(kind.rank)),
-                    "limit_indices": tuple(component + 1 if d == vector else n for d, n in enumerate(kind.shape)),
-                    "strides": (1,) * kind.rank,
-                }
-                one = Tensor(tuple(1 if d == vector else n for d, n in enumerate(kind.shape)), kind.dtype)
-                indices = out.add("slice", [indices], one, cut, loc=op.loc).result
+                indices = _along(out, indices, vector, component, component + 1, op)
                 kind = Tensor(tuple(n for d, n in enumerate(kind.shape) if d != vector), kind.dtype)
                 indices = out.add("reshape", [indices], kind, loc=op.loc).result
             flags = Tensor(kind.shape, i1)
@@ -242,6 +237,34 @@ class Division(Shards):
             )
         return size_of(result)
 
+    # --- neighbours -----------------------------------------------------------------------------------------------
+    def rolled(self, op: Op, out: Block, classes: np.ndarray) -> bool:
+        """An array that is rolled along a split dimension: devices send what goes over their parts' ends."""
+        found = _roll(op)
+        if found is None:
+            return False
+        source, dim, by = found
+        held = self.held[source]
+        if held.main is None or held.main.counts[dim] == 1:
+            return False
+        tiling = self.settled(source)
+        assert tiling is not None
+        part = self.part(source, tiling, "a value")
+        count = tiling.counts[dim]
+        tiles, rest = divmod(by, part.shape[dim])
+        pieces = [(tiles, rest, part.shape[dim]), (tiles + 1, 0, rest)]
+        parts = []
+        for away, start, limit in pieces:
+            if start < limit:
+                piece = _along(out, part, dim, start, limit, op)
+                parts.append(self.from_tile(out, piece, tiling, dim, away % count, classes, op.loc))
+        value = parts[0]
+        if len(parts) > 1:
+            value = out.add("concatenate", parts, part.type, {"dimension": dim}, loc=op.loc).result
+        made = self.held[op.result] = Held(out, classes, main=tiling, weight=held.weight, loc=op.loc)
+        made.keep(tiling, value)
+        return True
+
     # --- ops computed anew ----------------------------------------------------------------------------------------
     def can_remake(self, op: Op) -> bool:
         """Is it as well to compute the parts of a result from parts of the operands as to cut them from it?"""
@@ -283,6 +306,31 @@ class Division(Shards):
         return part
 
 
+def _along(out: Block, value: Value, dim: int, start: int, limit: int, like: Op) -> Value:
+    """Elements start to limit of one dimension."""
+    starts = [start if d == dim else 0 for d in range(len(value.shape))]
+    limits = [limit if d == dim else n for d, n in enumerate(value.shape)]
+    return cut(out, value, starts, limits, [1] * len(starts), like)
+
+
 def _vector_dim(op: Op) -> int:
     """The dimension of a gather's or scatter's indices along which their components are; the rank, if there is none."""
     return int((op.attrs.get("dimension_numbers") or op.attrs["scatter_dimension_numbers"]).index_vector_dim)
+
+
+def _roll(op: Op) -> tuple[Value, int, int] | None:
+    """The array, the dimension and the place of its new beginning, if an op joins an array's end and its beginning."""
+    if op.name != "concatenate" or len(op.operands) != 2:
+        return None
+    end, beginning = (v.op for v in op.operands)
+    if end is None or beginning is None or not end.name == beginning.name == "slice":
+        return None
+    source, dim = end.operands[0], int(op.attrs["dimension"])
+    at = end.attrs["start_indices"][dim]
+    for piece, start, limit in ((end, at, source.shape[dim]), (beginning, 0, at)):
+        starts = tuple(start if d == dim else 0 for d in range(len(source.shape)))
+        limits = tuple(limit if d == dim else n for d, n in enumerate(source.shape))
+        about = piece.attrs["start_indices"], piece.attrs["limit_indices"], piece.attrs.get("strides", (1,))
+        if piece.operands[0] is not source or about[:2] != (starts, limits) or {*about[2]} - {1}:
+            return None
+    return source, dim, at

@@ -127,9 +127,7 @@ class _Partitioner(Division):
                 self.loop(op, out, classes)
             elif op.name in ("if", "case"):
                 self.branches(op, out, classes)
-            elif not (
-                self.in_terms(op, out, classes) or self.later(op, out, classes) or self.in_parts(op, out, classes)
-            ):
+            elif not any(way(op, out, classes) for way in (self.in_terms, self.later, self.rolled, self.in_parts)):
                 regions = [self.region(r, classes) for r in op.regions]
                 operands = [self.whole(v) for v in op.operands]
                 results = out.add(op.name, operands, [r.type for r in op.results], op.attrs, regions, op.loc).results

@@ -205,6 +205,23 @@ class Shards:
         shape[join] *= count
         return out.add("all_to_all", [value], Tensor(tuple(shape), value.dtype), attrs, loc=loc).result
 
+    def from_tile(
+        self, out: Block, value: Value, tiling: Tiling, dim: int, away: int, classes: np.ndarray, loc: Loc
+    ) -> Value:
+        """What the device holds that has the tile so many places further along a dimension, in a circle."""
+        if not away:
+            return value
+        fixed = classes
+        for d, n in enumerate(tiling.counts):
+            if d != dim:
+                fixed = fixed * n + tiling.index[:, d]
+        pairs = []
+        for team in _teams(fixed, tiling.index[:, dim], tiling.counts[dim]):
+            pairs += [(team[(i + away) % len(team)], device) for i, device in enumerate(team)]
+        every = [(r * self.partitions + a, r * self.partitions + b) for r in range(self.replicas) for a, b in pairs]
+        attrs = {"source_target_pairs": np.array(every, np.int64)}
+        return out.add("collective_permute", [value], value.type, attrs, loc=loc).result
+
     def joined(self, out: Block, value: Value, tiling: Tiling, kind: Tensor, classes: np.ndarray, loc: Loc) -> Value:
         """One all_gather puts the tiles behind each other; a transpose brings them to their places."""
         local, tiles = tensor(value).shape, tiling.tiles
