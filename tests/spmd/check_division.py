@@ -103,6 +103,13 @@ def grown(x: Any) -> Any:
     return lax.fori_loop(0, 4, lambda i, c: (c[0] + jnp.sin(x) * c[1], c[1] * 2.0), (jnp.zeros_like(x), 1.0))[0]
 
 
+def heat(u: Any) -> Any:
+    """A step of the heat equation with fixed edges."""
+    inner = u[1:-1, 1:-1]
+    around = u[2:, 1:-1] + u[:-2, 1:-1] + u[1:-1, 2:] + u[1:-1, :-2]
+    return u.at[1:-1, 1:-1].set(inner + 0.1 * (around - 4 * inner))
+
+
 WAYS = [(s, d) for s in (1, -1) for d in (0, 1)]
 ROWS, COLUMNS, WHOLE = P("i"), P(None, "i"), P()
 CASES = {
@@ -204,7 +211,32 @@ CASES = {
         [(SQUARE, MESH, P("x"))],
         {"loop:collective_permute": 2},
     ),
-    "a shift along a split dimension": Case(lambda a: a[1:] - a[:-1], [(SQUARE, LINE, ROWS)], {"all_gather": 1}),
+    "differences": Case(
+        lambda a: a[1:] - a[:-1], [(SQUARE, LINE, ROWS)], {"collective_permute": 1, "all_gather": 1}
+    ),
+    "differences, padded": Case(
+        lambda a: jnp.pad(a[1:] - a[:-1], ((0, 1), (0, 0))), [(SQUARE, LINE, ROWS)], {"collective_permute": 1}
+    ),
+    "sum of squared differences": Case(
+        lambda a: ((a[1:] - a[:-1]) ** 2).sum() + jnp.abs(a[2:] * 0.5 - a[:-2]).max(),
+        [(SQUARE, LINE, ROWS)],
+        {"collective_permute": 3, "all_reduce": 2},
+    ),
+    "heat": Case(heat, [(SQUARE, LINE, ROWS)], {"collective_permute": 2}),
+    "heat, split both ways": Case(heat, [(SQUARE, MESH, P("x", "y"))], {"collective_permute": 4}),
+    "heat, many steps": Case(
+        lambda u: lax.fori_loop(0, 5, lambda _, u: heat(u), u), [(SQUARE, LINE, ROWS)], {"loop:collective_permute": 2}
+    ),
+    "a slice added to": Case(
+        lambda a, r: a.at[2:-1].add(a[1:-2] * r),
+        [(SQUARE, LINE, ROWS), (SQUARE[0], LINE, WHOLE)],
+        {"collective_permute": 1},
+    ),
+    "a window of another array": Case(
+        lambda a, b: lax.dynamic_update_slice(a, b[3:-2, 1:], (5, 0)),
+        [(SQUARE, LINE, ROWS), (SQUARE + 1, LINE, ROWS)],
+        {"collective_permute": 2},
+    ),
     "outer product of one axis": Case(lambda a: a @ a.T, [(SQUARE, LINE, ROWS)], {"all_gather": 1}),
     "systems of a batch": Case(
         lambda a: jnp.linalg.cholesky(a @ a.mT + jnp.eye(4)), [(numbers(N, 4, 4, seed=12), LINE, ROWS)]

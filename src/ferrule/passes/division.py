@@ -36,6 +36,11 @@ class Division(Shards):
         """A region that every device runs on whole values."""
         raise NotImplementedError
 
+    def finish(self, op: Op, results: Sequence[Value], out: Block, classes: np.ndarray) -> None:
+        """Notes an op's results, which every device has as a whole."""
+        for old, new in zip(op.results, results, strict=True):
+            self.held[old] = Held(out, classes, new, weight=size_of(old), loc=op.loc)
+
     # --- sums that are left to do ---------------------------------------------------------------------------------
     def in_terms(self, op: Op, out: Block, classes: np.ndarray) -> bool:
         """Adds sums whose terms nobody has summed yet term by term."""
@@ -249,7 +254,17 @@ class Division(Shards):
             return False
         tiling = self.settled(source)
         assert tiling is not None
-        part = self.part(source, tiling, "a value")
+        value = self.rolled_by(out, self.part(source, tiling, "a value"), tiling, dim, by, op, classes)
+        made = self.held[op.result] = Held(out, classes, main=tiling, weight=held.weight, loc=op.loc)
+        made.keep(tiling, value)
+        return True
+
+    def rolled_by(
+        self, out: Block, part: Value, tiling: Tiling, dim: int, by: int, op: Op, classes: np.ndarray
+    ) -> Value:
+        """Each device's part of an array that begins so many places further along a dimension."""
+        if not by:
+            return part
         count = tiling.counts[dim]
         tiles, rest = divmod(by, part.shape[dim])
         pieces = [(tiles, rest, part.shape[dim]), (tiles + 1, 0, rest)]
@@ -261,9 +276,7 @@ class Division(Shards):
         value = parts[0]
         if len(parts) > 1:
             value = out.add("concatenate", parts, part.type, {"dimension": dim}, loc=op.loc).result
-        made = self.held[op.result] = Held(out, classes, main=tiling, weight=held.weight, loc=op.loc)
-        made.keep(tiling, value)
-        return True
+        return value
 
     # --- ops computed anew ----------------------------------------------------------------------------------------
     def can_remake(self, op: Op) -> bool:

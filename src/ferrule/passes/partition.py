@@ -25,8 +25,8 @@ from ferrule.ir.types import i1, ui32
 from ferrule.passes.combine import combine
 from ferrule.passes.connect import connect
 from ferrule.passes.count import trips_of
-from ferrule.passes.division import Division
-from ferrule.passes.shards import Held, complete, refines_along, size_of
+from ferrule.passes.halo import Halo
+from ferrule.passes.shards import complete, refines_along, size_of
 from ferrule.passes.simplify import eliminate_dead_code
 from ferrule.stablehlo.layouts import asked_layout
 from ferrule.stablehlo.sdy import Axis, Mesh, Sharding, coordinate
@@ -58,7 +58,7 @@ def partition(module: Module, replicas: int, partitions: int, propagate: Sequenc
     return Module({"main": function}, module.attrs, module.name, module.producer, module.meshes)
 
 
-class _Partitioner(Division):
+class _Partitioner(Halo):
     """One way through the program."""
 
     def __init__(self, module: Module, replicas: int, partitions: int, leading: bool) -> None:
@@ -112,6 +112,7 @@ class _Partitioner(Division):
 
     # --- the walk -------------------------------------------------------------------------------------------------
     def copy(self, block: Block, out: Block, classes: np.ndarray) -> None:
+        ways = (self.in_terms, self.in_window, self.later, self.rolled, self.in_parts)
         for op in block.ops:
             if op.name == "sdy.manual_computation":
                 self.manual(op, out, classes)
@@ -127,7 +128,7 @@ class _Partitioner(Division):
                 self.loop(op, out, classes)
             elif op.name in ("if", "case"):
                 self.branches(op, out, classes)
-            elif not any(way(op, out, classes) for way in (self.in_terms, self.later, self.rolled, self.in_parts)):
+            elif not any(way(op, out, classes) for way in ways):
                 regions = [self.region(r, classes) for r in op.regions]
                 operands = [self.whole(v) for v in op.operands]
                 results = out.add(op.name, operands, [r.type for r in op.results], op.attrs, regions, op.loc).results
@@ -136,11 +137,6 @@ class _Partitioner(Division):
                 self.finish(op, results, out, classes)
                 if self.can_remake(op):
                     self.held[op.result].source = op
-
-    def finish(self, op: Op, results: Sequence[Value], out: Block, classes: np.ndarray) -> None:
-        """Notes an op's results, which every device has as a whole."""
-        for old, new in zip(op.results, results, strict=True):
-            self.held[old] = Held(out, classes, new, weight=size_of(old), loc=op.loc)
 
     def region(self, block: Block, classes: np.ndarray) -> Block:
         """A region that every device runs on whole values."""

@@ -28,13 +28,28 @@ from ferrule.stablehlo.tiling import Split, Tiling
 _DEPTH = 200
 
 
+@dataclass(frozen=True)
+class Window:
+    """A value as part of an array of `shape`, at `starts`, in that array's parts; outside of it lies anything."""
+
+    tiling: Tiling
+    shape: tuple[int, ...]
+    starts: tuple[int, ...]
+    part: Value
+
+    def like(self, other: Window) -> bool:
+        """Do both have their parts on the same devices?"""
+        return self.shape == other.shape and self.tiling.key == other.tiling.key
+
+
 @dataclass(eq=False)
 class Held:
     """What is at hand of a value: `whole`, and parts by their tiling's key.
 
     `main` is the tiling under which it was computed, if that was in parts, and `weight` says how much it counts beside
     other operands' tilings: the bytes of the largest array from which it came. `source` is the op that made it, if its
-    parts may as well be computed from parts of its operands; nothing of a `deferred` value is at hand before that.
+    parts may as well be computed from parts of its operands; nothing of a `deferred` value is at hand before that, and
+    nothing of one that has a `window` but that.
     """
 
     home: Block
@@ -45,6 +60,7 @@ class Held:
     weight: int = 0
     source: Op | None = None
     deferred: bool = False
+    window: Window | None = None
     loc: Loc = UNKNOWN
 
     def keep(self, tiling: Tiling, part: Value) -> Value:
@@ -89,6 +105,8 @@ class Shards:
     def whole(self, value: Value) -> Value:
         """The value as every device has it."""
         held = self.held[value]
+        if held.whole is None and held.window is not None:
+            held.whole = self.uncovered(held, held.window, tensor(value))
         if held.whole is None:
             made = self.remade(held, _whole(held), 0) if held.source is not None else None
             if made is None:
@@ -114,6 +132,17 @@ class Shards:
         if made is None:
             made = self.cut(held.home, self.whole(value), tiling, what, held.loc)
         return held.keep(tiling, made)
+
+    def uncovered(self, held: Held, window: Window, kind: Tensor) -> Value:
+        """A window's value, from all of the array that it is part of."""
+        large = Tensor(window.shape, kind.dtype)
+        value = self.joined(held.home, window.part, window.tiling, large, held.classes, held.loc)
+        cut = {
+            "start_indices": window.starts,
+            "limit_indices": tuple(start + n for start, n in zip(window.starts, kind.shape, strict=True)),
+            "strides": (1,) * kind.rank,
+        }
+        return held.home.add("slice", [value], kind, cut, loc=held.loc).result
 
     # --- from tiling to tiling ------------------------------------------------------------------------------------
     def moved(self, held: Held, kind: Tensor, have: Tiling, want: Tiling) -> Value:
