@@ -191,6 +191,42 @@ def convolutions(devices: list[Any]) -> Callable[[], Any]:
     return partial(jax.jit(jax.grad(loss)), kernels, placed(mesh, "i")(numbers(2 * COUNT, 32, 32, 3)))
 
 
+def heat(devices: list[Any]) -> Callable[[], Any]:
+    """20 steps in a plate with fixed edges, its rows split."""
+
+    def step(_: int, u: Any) -> Any:
+        around = u[2:, 1:-1] + u[:-2, 1:-1] + u[1:-1, 2:] + u[1:-1, :-2]
+        return u.at[1:-1, 1:-1].add(0.1 * (around - 4 * u[1:-1, 1:-1]))
+
+    return partial(jax.jit(lambda u: lax.fori_loop(0, 20, step, u)), placed(line(devices), "i")(numbers(1024, 1024)))
+
+
+def torus(devices: list[Any]) -> Callable[[], Any]:
+    """20 steps of the game of life on a torus, split both ways."""
+    mesh = Mesh(np.array(devices).reshape(-1, 2), ("x", "y"))
+
+    def step(_: int, cells: Any) -> Any:
+        near = sum(jnp.roll(cells, (a, b), (0, 1)) for a in (-1, 0, 1) for b in (-1, 0, 1)) - cells
+        return ((near == 3) | ((near == 2) & (cells == 1))).astype(jnp.int32)
+
+    cells = (numbers(1024, 1024) > 0.5).astype(np.int32)
+    return partial(jax.jit(lambda c: lax.fori_loop(0, 20, step, c)), placed(mesh, "x", "y")(cells))
+
+
+def vocabulary(devices: list[Any]) -> Callable[[], Any]:
+    """The gradient of a cross entropy, the words of the table and of the logits split."""
+    mesh, words, width = line(devices), 4096, 128
+    table = placed(mesh, "i")(numbers(words, width) / 10)
+    text = np.random.default_rng(1).integers(0, words, (8, 64)).astype(np.int32)
+
+    def loss(table: Any, text: Any) -> Any:
+        logits = nn.log_softmax(jnp.tanh(table[text]) @ table.T)
+        return -jnp.take_along_axis(logits[:, :-1], text[:, 1:, None], -1).mean()
+
+    f = jax.jit(lambda t, x: t - 0.1 * jax.grad(loss)(t, x), out_shardings=table.sharding)
+    return partial(f, table, placed(mesh)(text))
+
+
 def programs() -> Iterator[tuple[str, Maker]]:
     yield "tanh(x) * 2 + 1, 4096 each", elementwise(4096)
     yield "tanh(x) * 2 + 1, 1 M each", elementwise(1 << 20)
@@ -204,6 +240,9 @@ def programs() -> Iterator[tuple[str, Maker]]:
     yield "transformer, all split", transformer(COUNT // 2, 2, split=True)
     yield "scanned layers, batch and parameters split", scanned
     yield "convolutions and batch norms, images split", convolutions
+    yield "cross entropy, vocabulary split", vocabulary
+    yield "heat, rows split", heat
+    yield "life on a torus, split both ways", torus
 
 
 def measure(make: Maker) -> tuple[dict[str, float], dict[str, float], bool]:

@@ -22,6 +22,8 @@ from ferrule.stablehlo.tiling import Split, Tiling, of_splits
 
 # Ops that only move elements: their results count as much as what they are of.
 _MOVES = {"broadcast_in_dim", "reshape", "transpose", "convert"}
+# Ops that put elements elsewhere: what a device computes of a part of the result costs no more than the part.
+_ARRANGES = {"slice", "pad", "concatenate", "reverse", "gather", "scatter", "dynamic_slice", "dynamic_update_slice"}
 
 
 class Division(Shards):
@@ -58,7 +60,7 @@ class Division(Shards):
     def later(self, op: Op, out: Block, classes: np.ndarray) -> bool:
         """Leaves an op on a sum whose terms nobody has summed yet until it is known which part of it is wanted: a
         scaled gradient is summed and scattered, not summed for all and cut."""
-        if not self.can_remake(op):
+        if not self.is_simple(op):
             return False
         found = [self.held[v] for v in op.operands]
         if not any(held.whole is None and (held.deferred or (held.main and held.main.terms > 1)) for held in found):
@@ -93,16 +95,7 @@ class Division(Shards):
         # Terms of sums are as exact as sums.
         product = op.name in ("dot_general", "convolution")
         wide = bool(terms) and product and op.result.dtype.is_float and op.result.dtype.bits < 32
-        picked = {f: where for f, where in rule.picked.items() if f in chosen}
-        plain = operands
-        for factor, (number, component) in picked.items():
-            operands = list(operands)
-            operands[number] = self.from_beginning(op, out, operands[number], component, factor, chosen[factor])
-        results = self.emit(op, out, rule, operands, tilings, classes, wide)
-        if picked and op.name == "gather":
-            results = [
-                self.found(op, out, results[0], [(operands[n], c, plain[0].shape[f]) for f, (n, c) in picked.items()])
-            ]
+        results = self.emit(op, out, rule, operands, tilings, chosen, classes, wide)
         for old, new, tiling in zip(op.results, results, tilings, strict=True):
             held = self.held[old] = Held(out, classes, weight=self.weight(op, old), loc=op.loc)
             by = next((rule.sums[f] for f in terms), "add")
@@ -225,15 +218,24 @@ class Division(Shards):
         rule: Factors,
         operands: Sequence[Value],
         tilings: Sequence[Tiling],
+        chosen: dict[int, Split],
         classes: np.ndarray,
         wide: bool = False,
     ) -> Sequence[Value]:
         """The op on parts."""
+        picked = {f: where for f, where in rule.picked.items() if f in chosen}
+        operands = list(operands)
+        for factor, (number, component) in picked.items():
+            operands[number] = self.from_beginning(op, out, operands[number], component, factor, chosen[factor])
         shapes = [t.local(r.shape, "a value") for t, r in zip(tilings, op.results, strict=True)]
         types = [Tensor(s, f32 if wide else r.dtype) for s, r in zip(shapes, op.results, strict=True)]
         attrs = op.attrs if rule.attrs is None else op.attrs | rule.attrs([v.shape for v in operands], shapes)
         regions = [self.region(r, classes) for r in op.regions]
-        return out.add(op.name, operands, types, attrs, regions, op.loc).results
+        results = out.add(op.name, operands, types, attrs, regions, op.loc).results
+        if op.name == "gather" and picked:
+            where = [(operands[n], c, operands[0].shape[f]) for f, (n, c) in picked.items()]
+            return [self.found(op, out, results[0], where)]
+        return results
 
     def weight(self, op: Op, result: Value) -> int:
         if op.name in _MOVES or OPS[op.name].elementwise:
@@ -279,11 +281,15 @@ class Division(Shards):
         return value
 
     # --- ops computed anew ----------------------------------------------------------------------------------------
+    def is_simple(self, op: Op) -> bool:
+        """Is an element of the result one of the operands', or an operation on those at the same place?"""
+        if len(op.results) != 1:
+            return False
+        return op.name in (*_MOVES, "iota", "constant") or (op.name in OPS and OPS[op.name].elementwise)
+
     def can_remake(self, op: Op) -> bool:
         """Is it as well to compute the parts of a result from parts of the operands as to cut them from it?"""
-        return op.name in (*_MOVES, "iota", "constant") or (
-            op.name in OPS and OPS[op.name].elementwise and len(op.results) == 1
-        )
+        return self.is_simple(op) or (op.name in _ARRANGES and len(op.results) == 1)
 
     def remade(self, held: Held, tiling: Tiling, depth: int) -> Value | None:
         op, out = held.source, held.home
@@ -309,7 +315,7 @@ class Division(Shards):
             self.part(v, self.tiling_of(chosen, dims), "a value", depth + 1)
             for v, dims in zip(op.operands, rule.operands, strict=True)
         ]
-        (part,) = self.emit(op, out, rule, operands, [tiling], held.classes)
+        (part,) = self.emit(op, out, rule, operands, [tiling], chosen, held.classes)
         dim = int(op.attrs["iota_dimension"]) if op.name == "iota" else 0
         if op.name == "iota" and tiling.counts[dim] > 1:
             start = self.number(out, tiling.index[:, dim] * kind.shape[dim], op.loc)
