@@ -90,6 +90,13 @@ def layers(w: Any, x: Any) -> Any:
     return lax.scan(lambda h, w: (jnp.tanh(h @ w), h.sum(0)), x, w)
 
 
+def summed(w: Any, batches: Any) -> Any:
+    """Accumulates gradients, then takes a step."""
+    grad = jax.grad(lambda w, x: (jnp.tanh(x @ w) ** 2).sum())
+    total, _ = lax.scan(lambda total, x: (total + grad(w, x), None), jnp.zeros_like(w), batches)
+    return w - 0.1 * total
+
+
 def convolved(x: Any, k: Any) -> Any:
     return lax.conv_general_dilated(x, k, (1, 1), "SAME")
 
@@ -179,7 +186,7 @@ CASES = {
         [(numbers(4, 6 * N, seed=11), LINE, COLUMNS)],
     ),
     "rows for columns": Case(lambda a: asked(jnp.sin(a), COLUMNS), [(SQUARE, LINE, ROWS)], {"all_to_all": 1}),
-    "scanned layers": Case(layers, [(STACK, LINE, WHOLE), (BATCH[:, : 2 * N], LINE, ROWS)], {"loop:all_reduce": 1}),
+    "scanned layers": Case(layers, [(STACK, LINE, WHOLE), (BATCH[:, : 2 * N], LINE, ROWS)], {"all_reduce": 1}),
     "scanned layers, split": Case(
         layers, [(STACK, LINE, P(None, "i")), (BATCH[:, : 2 * N], LINE, WHOLE)], {"loop:all_reduce": 1}
     ),
@@ -187,6 +194,14 @@ CASES = {
         lambda a: lax.scan(lambda c, r: (c + r, c * r), jnp.zeros(a.shape[1]), a), [(SQUARE, LINE, ROWS)],
         {"all_gather": 1},
     ),  # fmt: skip
+    "gradients of scanned layers": Case(
+        jax.grad(lambda w, x: (layers(w, x)[0] ** 2).sum()),
+        [(STACK, LINE, WHOLE), (BATCH[:, : 2 * N], LINE, ROWS)],
+        {"all_reduce": 1},
+    ),
+    "gradients summed over small batches": Case(
+        summed, [(W1, LINE, WHOLE), (BATCH.reshape(2, N, 24), LINE, COLUMNS)], {"all_reduce": 1}
+    ),
     "a carry that becomes split": Case(grown, [(SQUARE, LINE, ROWS)]),
     "branches": Case(
         lambda a, n: lax.cond(n > 0, jnp.sin, lambda a: a * 2, a), [(SQUARE, LINE, ROWS), (IDS[0, 0], LINE, WHOLE)]

@@ -45,17 +45,48 @@ class Division(Shards):
 
     # --- sums that are left to do ---------------------------------------------------------------------------------
     def in_terms(self, op: Op, out: Block, classes: np.ndarray) -> bool:
-        """Adds sums whose terms nobody has summed yet term by term."""
-        if op.name not in ("add", "subtract"):
+        """Adds sums whose terms nobody has summed yet term by term, and puts such a sum into another one's array."""
+        if op.name not in ("add", "subtract", "dynamic_update_slice"):
             return False
-        first, second = (self.held[v] for v in op.operands)
-        if first.main is None or second.main is None or first.main.terms == 1 or first.main.key != second.main.key:
+        first, second = (self.as_terms(v) for v in op.operands[:2])
+        if first is None or second is None or first[0].key != second[0].key:
             return False
-        terms = [held.parts[held.main.key][1] for held in (first, second) if held.main is not None]
-        value = out.add(op.name, terms, terms[0].type, op.attrs, (), op.loc).result
-        held = self.held[op.result] = Held(out, classes, main=first.main, weight=first.weight, loc=op.loc)
-        held.keep(first.main, value)
+        tiling = first[0]
+        if op.name == "dynamic_update_slice" and tiling.tiles > 1:
+            return False
+        operands = [first[1], second[1], *(self.whole(v) for v in op.operands[2:])]
+        value = out.add(op.name, operands, first[1].type, op.attrs, (), op.loc).result
+        held = self.held[op.result] = Held(out, classes, main=tiling, weight=size_of(op.result), loc=op.loc)
+        held.keep(tiling, value)
         return True
+
+    def as_terms(self, value: Value) -> tuple[Tiling, Value] | None:
+        """A sum that nobody has summed yet as its terms, also where it has been turned or scaled since."""
+        held = self.held[value]
+        if held.main is not None and held.main.terms > 1:
+            return held.main, held.parts[held.main.key][1]
+        op = held.source
+        if not held.deferred or op is None:
+            return None
+        if op.name == "multiply" and uniform(op.operands[0]) is not None:
+            at = 1
+        elif op.name in ("multiply", "divide") and uniform(op.operands[1]) is None:
+            return None
+        elif op.name == "divide" and not (value.dtype.is_float or value.dtype.is_complex):
+            return None
+        elif op.name in ("multiply", "divide", "negate", "transpose", "reshape", "broadcast_in_dim"):
+            at = 0
+        else:
+            return None
+        found = self.as_terms(op.operands[at])
+        if found is None or found[0].tiles > 1:
+            return None
+        rank = len(value.shape)
+        tiling = Tiling((1,) * rank, np.zeros((self.partitions, rank), np.int64), found[0].term, found[0].terms)
+        if tiling.key not in held.parts:
+            operands = [found[1] if i == at else self.whole(v) for i, v in enumerate(op.operands)]
+            held.keep(tiling, held.home.add(op.name, operands, value.type, op.attrs, (), op.loc).result)
+        return tiling, held.parts[tiling.key][1]
 
     def later(self, op: Op, out: Block, classes: np.ndarray) -> bool:
         """Leaves an op on a sum whose terms nobody has summed yet until it is known which part of it is wanted: a

@@ -22,6 +22,7 @@ import numpy as np
 from ferrule.errors import InvalidArgument
 from ferrule.ir import Block, Function, Module, Op, Tensor, Token, Value, tensor
 from ferrule.ir.types import i1, ui32
+from ferrule.ops.bodies import uniform
 from ferrule.passes.combine import combine
 from ferrule.passes.connect import connect
 from ferrule.passes.count import trips_of
@@ -160,7 +161,7 @@ class _Partitioner(Halo):
             inner = self.turn(op, body, still, tilings, classes)
             self.copy(body, inner, classes)
             found = [None if isinstance(v.type, Token) else self.settled(v) for v in body.results]
-            better = [a or b for a, b in zip(tilings, found, strict=True)]
+            better = [a or b or self.left(op, i) for i, (a, b) in enumerate(zip(tilings, found, strict=True))]
             if turn == _TURNS - 1 or all(a is b for a, b in zip(tilings, better, strict=True)):
                 break
             tilings = better
@@ -177,6 +178,17 @@ class _Partitioner(Halo):
                 self.held[old] = self.held[op.operands[i]]
             else:
                 self.comes(old, next(results), tilings[i], out, classes).weight = self.held[op.operands[i]].weight
+
+    def left(self, op: Op, i: int) -> Tiling | None:
+        """The terms in which a carry may stay that begins as zeros and to which each turn adds terms: they are summed
+        once, after the loop."""
+        body = op.regions[-1]
+        made = body.results[i].op
+        if uniform(op.operands[i]) != 0 or made is None or made.name not in ("add", "dynamic_update_slice"):
+            return None
+        added = [v for v in made.operands[:2] if v is not body.args[i]]
+        found = self.as_terms(added[0]) if len(added) == 1 else None
+        return found[0] if found is not None and found[0].tiles == 1 else None
 
     def turn(
         self, op: Op, block: Block, still: Sequence[bool], tilings: Sequence[Tiling | None], classes: np.ndarray
