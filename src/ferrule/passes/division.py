@@ -14,14 +14,16 @@ import numpy as np
 from ferrule.ir import Block, GatherDims, Op, Tensor, Value, tensor
 from ferrule.ir.types import f32, i1, i32
 from ferrule.ops import OPS
-from ferrule.ops.bodies import uniform
+from ferrule.ops.bodies import monoid, uniform
 from ferrule.ops.definition import Factors, factors_of
-from ferrule.passes.shards import Held, Shards, complete, size_of
+from ferrule.passes.shards import Held, Shards, complete, reducer, size_of
 from ferrule.passes.slices import cut
 from ferrule.stablehlo.tiling import Split, Tiling, of_splits
 
 # Ops that only move elements: their results count as much as what they are of.
 _MOVES = {"broadcast_in_dim", "reshape", "transpose", "convert"}
+# Ops whose totals are kept in a wider type than their results have.
+_SUMS = {"dot_general", "convolution", "reduce"}
 # Ops that put elements elsewhere: what a device computes of a part of the result costs no more than the part.
 _ARRANGES = {"slice", "pad", "concatenate", "reverse", "gather", "scatter", "dynamic_slice", "dynamic_update_slice"}
 
@@ -124,8 +126,12 @@ class Division(Shards):
         ]
         tilings = [self.tiling_of(chosen, d) for d in rule.results]
         # Terms of sums are as exact as sums.
-        product = op.name in ("dot_general", "convolution")
-        wide = bool(terms) and product and op.result.dtype.is_float and op.result.dtype.bits < 32
+        wide = bool(terms) and op.name in _SUMS and op.result.dtype.is_float and op.result.dtype.bits < 32
+        if wide and op.name == "reduce":
+            kinds = [Tensor(v.shape, f32) for v in operands]
+            operands = [
+                out.add("convert", [v], kind, loc=op.loc).result for v, kind in zip(operands, kinds, strict=True)
+            ]
         results = self.emit(op, out, rule, operands, tilings, chosen, classes, wide)
         for old, new, tiling in zip(op.results, results, tilings, strict=True):
             held = self.held[old] = Held(out, classes, weight=self.weight(op, old), loc=op.loc)
@@ -262,6 +268,8 @@ class Division(Shards):
         types = [Tensor(s, f32 if wide else r.dtype) for s, r in zip(shapes, op.results, strict=True)]
         attrs = op.attrs if rule.attrs is None else op.attrs | rule.attrs([v.shape for v in operands], shapes)
         regions = [self.region(r, classes) for r in op.regions]
+        if wide and regions:
+            regions = [reducer(str(monoid(op.regions[0])), f32)]
         results = out.add(op.name, operands, types, attrs, regions, op.loc).results
         if op.name == "gather" and picked:
             where = [(operands[n], c, operands[0].shape[f]) for f, (n, c) in picked.items()]

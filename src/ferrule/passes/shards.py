@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from ferrule.errors import Unsupported
-from ferrule.ir import Block, Loc, Op, Tensor, Value, tensor
+from ferrule.ir import Block, DType, Loc, Op, Tensor, Value, tensor
 from ferrule.ir.graph import UNKNOWN
 from ferrule.ir.types import i1, i32
 from ferrule.stablehlo.groups import Groups, padded
@@ -183,7 +183,7 @@ class Shards:
         """The terms of each part, combined by an op on all devices that have one of them."""
         groups = _teams(classes * have.tiles + have.tile, have.term, have.terms)
         attrs = {"replica_groups": self.all_replicas(groups)}
-        return out.add("all_reduce", [value], value.type, attrs, [_body(by, tensor(value))], loc).result
+        return out.add("all_reduce", [value], value.type, attrs, [reducer(by, value.dtype)], loc).result
 
     def scattered(
         self, out: Block, value: Value, have: Tiling, want: Tiling, dim: int, classes: np.ndarray, loc: Loc
@@ -196,7 +196,7 @@ class Shards:
         }
         shape = tuple(n // have.terms if d == dim else n for d, n in enumerate(tensor(value).shape))
         kind = Tensor(shape, value.dtype)
-        return out.add("reduce_scatter", [value], kind, attrs, [_body("add", kind)], loc).result
+        return out.add("reduce_scatter", [value], kind, attrs, [reducer("add", kind.dtype)], loc).result
 
     def among_zeros(self, out: Block, value: Value, have: Tiling, want: Tiling, kind: Tensor, loc: Loc) -> Value:
         """Each device's part as a term: where the others have theirs are zeros."""
@@ -344,8 +344,9 @@ def _whole(held: Held) -> Tiling:
     return Tiling((1,) * rank, np.zeros((devices, rank), np.int64), np.zeros(devices, np.int64))
 
 
-def _body(name: str, kind: Tensor) -> Block:
-    scalar = Tensor((), kind.dtype)
+def reducer(name: str, dtype: DType) -> Block:
+    """The body of a reduction by an op."""
+    scalar = Tensor((), dtype)
     body = Block([scalar, scalar])
     body.results = body.add(name, body.args, scalar).results
     return body
