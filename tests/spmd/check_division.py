@@ -147,10 +147,11 @@ CASES = {
     "cumulative sum": Case(lambda a: jnp.cumsum(a, axis=1), [(SQUARE, LINE, ROWS)]),
     "rows of a table": Case(lambda t, i: t[i], [(TABLE, LINE, WHOLE), (IDS, LINE, ROWS)]),
     "columns of a table": Case(lambda t, i: t[i], [(TABLE, LINE, COLUMNS), (IDS, LINE, WHOLE)]),
-    "rows of a split table": Case(lambda t, i: t[i], [(SPLIT, LINE, ROWS), (IDS, LINE, WHOLE)], {"all_reduce": 1}),
+    "rows of a split table": Case(lambda t, i: t[i], [(SPLIT, LINE, ROWS), (IDS[:N], LINE, WHOLE)], {"all_reduce": 1}),
+    "more rows than it has": Case(lambda t, i: t[i], [(SPLIT, LINE, ROWS), (IDS, LINE, WHOLE)], {"all_gather": 1}),
     "rows of a split table, some outside": Case(
         lambda t, i: t.at[i].get(mode="fill", fill_value=7.0) + t.at[i - 30].get(mode="clip"),
-        [(SPLIT, LINE, ROWS), (IDS * 2 - 20, LINE, WHOLE)],
+        [(SPLIT, LINE, ROWS), (IDS[:N] * 2 - 20, LINE, WHOLE)],
         {"all_reduce": 1},
     ),
     "elements of a table split both ways": Case(
@@ -170,7 +171,7 @@ CASES = {
         lambda t, i: t.at[i[:, 0], i[:, 1]].max(2.5), [(SPLIT, MESH, P("x", "y")), (IDS, MESH, WHOLE)]
     ),
     "bytes as indices": Case(
-        lambda t, i: t[i.astype(jnp.uint8)], [(SPLIT, LINE, ROWS), (IDS % (6 * N), LINE, WHOLE)], {"all_reduce": 1}
+        lambda t, i: t[i.astype(jnp.uint8)], [(SPLIT, LINE, ROWS), (IDS[:N] % (6 * N), LINE, WHOLE)], {"all_reduce": 1}
     ),
     "gradient of a table": Case(
         jax.grad(lambda t, i: (t[i] ** 2).sum()), [(TABLE, LINE, WHOLE), (IDS, LINE, ROWS)], {"all_reduce": 1}

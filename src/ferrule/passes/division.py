@@ -212,6 +212,8 @@ class Division(Shards):
         """How the op's factors are split: as the operands' tilings have it, factors that results have before those that
         are summed."""
         wishes = []
+        # What is picked from a split table is summed; a small table had better be gathered.
+        dear = rule.picked.keys() & rule.sums.keys() if 2 * size_of(op.results[0]) > size_of(op.operands[0]) else ()
         sizes: dict[int, list[int]] = {}
         for value, dims in zip((*op.operands, *op.results), (*rule.operands, *rule.results), strict=True):
             for size, factor in zip(value.shape, dims, strict=True):
@@ -221,7 +223,7 @@ class Division(Shards):
             held = self.held[value]
             if held.main is not None:
                 for d, factor in enumerate(dims):
-                    if factor is not None and held.main.counts[d] > 1:
+                    if factor is not None and factor not in dear and held.main.counts[d] > 1:
                         split = held.main.splits[d]
                         place = min((r.index(factor) for r in rule.results if factor in r), default=0)
                         wishes.append((factor in rule.sums, place * self.leading, -held.weight, factor, split))
