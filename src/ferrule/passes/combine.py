@@ -12,7 +12,7 @@ from ferrule.ir import Block, Op, Value, tensor
 from ferrule.ops.bodies import monoid
 
 # Sums of fewer bytes are combined, up to so many bytes in one.
-SMALL, TOGETHER = 1 << 18, 1 << 22
+SMALL, TOGETHER = 1 << 20, 1 << 24
 
 
 def combine(block: Block) -> Block:
