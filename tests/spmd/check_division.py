@@ -213,6 +213,31 @@ CASES = {
     "dropout": Case(
         lambda a: a * jax.random.bernoulli(jax.random.key(1), 0.5, a.shape), [(SQUARE, LINE, ROWS)]
     ),
+    "pooled": Case(
+        lambda a: lax.reduce_window(a, -jnp.inf, lax.max, (2, 2), (2, 2), "VALID"), [(SQUARE, LINE, ROWS)]
+    ),
+    "every second row": Case(lambda a: a[::2] + a[1::2], [(SQUARE, LINE, ROWS)]),
+    "every second row but the last": Case(lambda a: a[1:-2:2], [(SQUARE, LINE, ROWS)], {"all_gather": 1}),
+    "turned around": Case(lambda a: a[::-1] * 2, [(SQUARE, LINE, ROWS)], {"collective_permute": 1}),
+    "turned around both ways": Case(
+        lambda a: a[::-1, ::-1], [(SQUARE, MESH, P("x", "y"))], {"collective_permute": 2}
+    ),
+    "largest place along a split dimension": Case(
+        lambda a: jnp.argmax(a, axis=0), [(SQUARE, LINE, ROWS)], {"all_gather": 2}
+    ),
+    "two sums at once": Case(
+        lambda a: lax.reduce((a, a * a), (0.0, 0.0), lambda x, y: (x[0] + y[0], x[1] + y[1]), (0,)),
+        [(SQUARE, LINE, ROWS)],
+        {"all_gather": 2},
+    ),
+    "two sums from three on": Case(
+        lambda a: lax.reduce((a, a * a), (3.0, 3.0), lambda x, y: (x[0] + y[0], x[1] + y[1]), (0,)),
+        [(SQUARE, LINE, ROWS)],
+        {"all_gather": 2},
+    ),
+    "smallest place, split both ways": Case(
+        lambda a: jnp.argmin(a * 0 + 1, axis=1), [(SQUARE, MESH, P("x", "y"))], {"all_gather": 2}
+    ),
     "bands": Case(lambda a: a[:, 1:-1] + jnp.pad(a, ((0, 0), (1, 1)))[:, 3:-1], [(SQUARE, LINE, ROWS)]),
     "rolled": Case(lambda a: jnp.roll(a, 1, 0) - jnp.roll(a, -1, 0), [(SQUARE, LINE, ROWS)], {"collective_permute": 2}),
     "rolled far": Case(lambda a: jnp.roll(a, 7, 0), [(SQUARE, LINE, ROWS)], {"collective_permute": 2}),
@@ -299,6 +324,20 @@ def test_outputs_that_are_left_open_stay_in_parts() -> None:
     y = jax.device_put(SQUARE, NamedSharding(MESH, P("x", "y")))
     assert jax.jit(lambda y: y.sum(0))(y).sharding.is_equivalent_to(NamedSharding(MESH, P("y")), 1)
     assert jax.jit(lambda y: y.T)(y).sharding.is_equivalent_to(NamedSharding(MESH, P("y", "x")), 2)
+
+
+def test_functions_with_a_partitioning_of_their_own() -> None:
+    """custom_partitioning: the function is divided as any other."""
+    from jax.experimental.custom_partitioning import custom_partitioning
+
+    @custom_partitioning
+    def f(x: Any) -> Any:
+        return jnp.sin(x) * 2
+
+    f.def_partition(partition=None, infer_sharding_from_operands=None, sharding_rule="i j -> i j")
+    a = jax.device_put(SQUARE, NamedSharding(LINE, ROWS))
+    assert exchanges(f, a)[0] == {}
+    np.testing.assert_allclose(jax.jit(f)(a), np.sin(SQUARE) * 2, rtol=1e-5)
 
 
 @pytest.mark.skipif(not jax.config.jax_use_shardy_partitioner, reason="XLA's text does not say what stays split")

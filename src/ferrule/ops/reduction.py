@@ -279,11 +279,15 @@ def _select_and_scatter_factors(op: Op) -> Factors:
 
 
 def _windowed(op: Op, rank: int) -> list[int]:
-    """The dimensions in which windows hold more than one element, or lie elsewhere than the elements."""
+    """The dimensions in which windows do not lie side by side and hold all elements."""
     names = ("window_dimensions", "window_strides", "base_dilations", "window_dilations")
-    steps = zip(*(per_axis(op, name, rank, 1) for name in names), strict=True)
+    steps = zip(*(per_axis(op, name, rank, 1) for name in names), op.operands[0].shape, strict=True)
     edges = per_axis(op, "padding", rank, (0, 0))
-    return [d for d, (step, edge) in enumerate(zip(steps, edges, strict=True)) if {*step} != {1} or any(edge)]
+    return [
+        d
+        for d, ((size, step, base, apart, length), edge) in enumerate(zip(steps, edges, strict=True))
+        if size != step or base != 1 or (apart != 1 and size > 1) or any(edge) or length % size
+    ]
 
 
 # ---- elements ----------------------------------------------------------------------------------------------------

@@ -294,7 +294,12 @@ def _reverse_factors(op: Op) -> Factors:
 def _slice_factors(op: Op) -> Factors:
     shape, limits = op.operands[0].shape, tuple(op.attrs["limit_indices"])
     bounds = zip(op.attrs["start_indices"], limits, per_axis(op, "strides", len(shape), 1), shape, strict=True)
-    cut = [d for d, (start, limit, step, size) in enumerate(bounds) if (start, limit, step) != (0, size, 1)]
+    # All of a dimension, or one of every so many elements.
+    cut = [
+        d
+        for d, (start, limit, step, size) in enumerate(bounds)
+        if start >= step or size % step or limit <= size - step + start
+    ]
     dims = alike(len(shape), cut)
     return Factors([dims], [dims], attrs=lambda parts, _: {
         "limit_indices": tuple(limits[d] if d in cut else size for d, size in enumerate(parts[0]))

@@ -16,6 +16,7 @@ from ferrule.ir.types import f32, i1, i32
 from ferrule.ops import OPS
 from ferrule.ops.bodies import monoid, uniform
 from ferrule.ops.definition import Factors, factors_of
+from ferrule.ops.starts import evaluate_body
 from ferrule.passes.shards import Held, Shards, complete, reducer, size_of
 from ferrule.passes.slices import cut
 from ferrule.stablehlo.tiling import Split, Tiling, of_splits
@@ -321,6 +322,60 @@ class Division(Shards):
             value = out.add("concatenate", parts, part.type, {"dimension": dim}, loc=op.loc).result
         return value
 
+    def reversed(self, op: Op, out: Block, classes: np.ndarray) -> bool:
+        """An array whose split dimensions are turned around: devices exchange their parts."""
+        if op.name != "reverse":
+            return False
+        (source,) = op.operands
+        tiling = self.settled(source)
+        turned = [] if tiling is None else [d for d in op.attrs["dimensions"] if tiling.counts[d] > 1]
+        if tiling is None or not turned:
+            return False
+        value = self.part(source, tiling, "a value")
+        for d in turned:
+            value = self.from_tile(out, value, tiling, d, None, classes, op.loc)
+        value = out.add("reverse", [value], value.type, op.attrs, (), op.loc).result
+        made = self.held[op.result] = Held(out, classes, main=tiling, weight=self.held[source].weight, loc=op.loc)
+        made.keep(tiling, value)
+        return True
+
+    def in_two_steps(self, op: Op, out: Block, classes: np.ndarray) -> bool:
+        """A reduction by a computation of its own, an argmax for one, along split dimensions: of each device's part,
+        then of what all have found."""
+        rule = factors_of(op) if op.name == "reduce" else None
+        half = len(op.operands) // 2
+        tiling = next((t for v in op.operands[:half] if (t := self.settled(v)) is not None), None)
+        if rule is None or rule.sums or tiling is None:
+            return False
+        rank, gone = len(tiling.counts), tuple(op.attrs["dimensions"])
+        over = [d for d in gone if tiling.counts[d] > 1]
+        if not over or not _may_repeat(op.regions[0], op.operands[half:]):
+            return False
+        kept = [d for d in range(rank) if d not in gone]
+        inner = of_splits(tuple(tiling.splits[d] for d in kept), self.partitions)
+        inputs = [self.part(v, tiling, "a value") for v in op.operands[:half]]
+        inits = [self.whole(v) for v in op.operands[half:]]
+        shape = inner.local(op.results[0].shape, "a value")
+        types = [Tensor(shape, v.dtype) for v in op.results]
+        body = self.region(op.regions[0], classes)
+        found = out.add("reduce", [*inputs, *inits], types, op.attrs, [body], op.loc).results
+        # Side by side along a new first dimension, in the order of the parts.
+        parts = of_splits(tuple(tiling.splits[d] for d in over), self.partitions)
+        index = np.zeros((self.partitions, len(shape) + 1), np.int64)
+        index[:, 0] = parts.tile
+        front = Tiling((parts.tiles, *(1 for _ in shape)), index, np.zeros(self.partitions, np.int64))
+        fixed = classes * inner.tiles + inner.tile
+        joined = []
+        for value, kind in zip(found, types, strict=True):
+            one = out.add("reshape", [value], Tensor((1, *shape), kind.dtype), loc=op.loc).result
+            joined.append(self.joined(out, one, front, Tensor((parts.tiles, *shape), kind.dtype), fixed, op.loc))
+        body = self.region(op.regions[0], classes)
+        results = out.add("reduce", [*joined, *inits], types, {"dimensions": (0,)}, [body], op.loc).results
+        for old, new in zip(op.results, results, strict=True):
+            held = self.comes(old, new, inner, out, classes)
+            held.loc = op.loc
+        return True
+
     # --- ops computed anew ----------------------------------------------------------------------------------------
     def is_simple(self, op: Op) -> bool:
         """Is an element of the result one of the operands', or an operation on those at the same place?"""
@@ -376,6 +431,19 @@ def _along(out: Block, value: Value, dim: int, start: int, limit: int, like: Op)
 def _vector_dim(op: Op) -> int:
     """The dimension of a gather's or scatter's indices along which their components are; the rank, if there is none."""
     return int((op.attrs.get("dimension_numbers") or op.attrs["scatter_dimension_numbers"]).index_vector_dim)
+
+
+def _may_repeat(body: Block, inits: Sequence[Value]) -> bool:
+    """May a reduction's initial values take part several times?"""
+    values = [uniform(v) for v in inits]
+    if any(x is None for x in values):
+        return False
+    args = [np.full(1, x, v.dtype.numpy) for x, v in zip(values, inits, strict=True)]
+    try:
+        found = evaluate_body(body, [*args, *args])
+    except KeyError:
+        return False
+    return all(a.tobytes() == b.tobytes() for a, b in zip(args, found, strict=True))
 
 
 def _roll(op: Op) -> tuple[Value, int, int] | None:

@@ -235,10 +235,11 @@ class Shards:
         return out.add("all_to_all", [value], Tensor(tuple(shape), value.dtype), attrs, loc=loc).result
 
     def from_tile(
-        self, out: Block, value: Value, tiling: Tiling, dim: int, away: int, classes: np.ndarray, loc: Loc
+        self, out: Block, value: Value, tiling: Tiling, dim: int, away: int | None, classes: np.ndarray, loc: Loc
     ) -> Value:
-        """What the device holds that has the tile so many places further along a dimension, in a circle."""
-        if not away:
+        """What the device holds that has the tile so many places further along a dimension, in a circle; None: the one
+        as far from the end."""
+        if away == 0:
             return value
         fixed = classes
         for d, n in enumerate(tiling.counts):
@@ -246,7 +247,8 @@ class Shards:
                 fixed = fixed * n + tiling.index[:, d]
         pairs = []
         for team in _teams(fixed, tiling.index[:, dim], tiling.counts[dim]):
-            pairs += [(team[(i + away) % len(team)], device) for i, device in enumerate(team)]
+            for i, device in enumerate(team):
+                pairs.append((team[-1 - i if away is None else (i + away) % len(team)], device))
         every = [(r * self.partitions + a, r * self.partitions + b) for r in range(self.replicas) for a, b in pairs]
         attrs = {"source_target_pairs": np.array(every, np.int64)}
         return out.add("collective_permute", [value], value.type, attrs, loc=loc).result
