@@ -182,6 +182,17 @@ CASES = {
         [(KERNEL, LINE, WHOLE), (IMAGES, LINE, ROWS)],
         {"all_reduce": 1},
     ),
+    "heads in groups": Case(
+        lambda a, k: jnp.einsum("qkgd,tkd->kgqt", a.reshape(4, 2, N, 3), k.reshape(4, 2, 3)).reshape(2 * N, 4, 4),
+        [(numbers(4, 6 * N, seed=11), LINE, COLUMNS), (numbers(4, 6, seed=12), LINE, WHOLE)],
+    ),
+    "dimensions joined": Case(
+        lambda a: jnp.sin(a.reshape(N // 2, 2, 8, N).transpose(1, 0, 2, 3).reshape(2, -1)).reshape(2 * 4, -1),
+        [(SQUARE, LINE, ROWS)],
+    ),
+    "dimensions parted and joined": Case(
+        lambda a: jnp.sin(a.reshape(2, N // 2, -1)).reshape(N, -1), [(SQUARE, LINE, ROWS)]
+    ),
     "heads": Case(
         lambda a: jnp.einsum("qhd,khd->hqk", a.reshape(4, N, -1), a.reshape(4, N, -1)),
         [(numbers(4, 6 * N, seed=11), LINE, COLUMNS)],

@@ -164,14 +164,16 @@ define("fusion", infer=_infer_fusion, evaluate=lambda op, xs, run: run(op.region
 
 @factors("custom_call")
 def _custom_call_factors(op: Op) -> Factors:
-    """As the rule says that a framework attaches (JAX does for LAPACK's calls on batches): what operands and results
-    have in common, where a dimension is one factor."""
-    rule = op.attrs.get("sdy.sharding_rule")
-    if rule is None:
+    """As the framework says (JAX does of LAPACK's calls on batches), by a rule or, without Shardy, by the number of
+    batch dimensions: what operands and results have in common, where a dimension is one factor."""
+    rule, values = op.attrs.get("sdy.sharding_rule"), [*op.operands, *op.results]
+    if rule is None or [*map(len, (*rule.operands, *rule.results))] != [len(v.shape) for v in values]:
+        said = str((op.attrs.get("mhlo.frontend_attributes") or {}).get("num_batch_dims", ""))
+        batch = int(said) if said.isdigit() else 0
         if op.attrs.get("call_target_name") == "ferrule.lu_permutation":
-            last = len(op.result.shape) - 1
-            return Factors([alike(last + 1, (last,))], [alike(last + 1, (last,))])
-        return Factors([(None,) * len(v.shape) for v in op.operands], [(None,) * len(v.shape) for v in op.results])
+            batch = len(op.result.shape) - 1
+        dims = [tuple(d if d < batch else None for d in range(len(v.shape))) for v in values]
+        return Factors(dims[: len(op.operands)], dims[len(op.operands) :])
     special = {*rule.reduction, *rule.need_replication, *rule.permutation, *rule.blocked}
     shared = {f for dims in rule.operands for d in dims for f in d} - special
     for dims in rule.results:

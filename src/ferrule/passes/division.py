@@ -339,6 +339,23 @@ class Division(Shards):
         made.keep(tiling, value)
         return True
 
+    def reshaped(self, op: Op, out: Block, classes: np.ndarray) -> bool:
+        """A reshape whose parts are parts of memory, also where one dimension's parts become those of several: 16 heads
+        on 8 devices are 2 groups of 8, in 2 and 4 parts."""
+        if op.name != "reshape" or 0 in op.result.shape:
+            return False
+        (source,) = op.operands
+        tiling = self.settled(source)
+        splits = None if tiling is None else _reshaped(tiling.splits, source.shape, op.result.shape, self.partitions)
+        if tiling is None or splits is None:
+            return False
+        after = of_splits(splits, self.partitions)
+        kind = Tensor(after.local(op.result.shape, "a value"), op.result.dtype)
+        value = out.add("reshape", [self.part(source, tiling, "a value")], kind, op.attrs, (), op.loc).result
+        made = self.held[op.result] = Held(out, classes, main=after, weight=self.held[source].weight, loc=op.loc)
+        made.keep(after, value)
+        return True
+
     def in_two_steps(self, op: Op, out: Block, classes: np.ndarray) -> bool:
         """A reduction by a computation of its own, an argmax for one, along split dimensions: of each device's part,
         then of what all have found."""
@@ -431,6 +448,44 @@ def _along(out: Block, value: Value, dim: int, start: int, limit: int, like: Op)
 def _vector_dim(op: Op) -> int:
     """The dimension of a gather's or scatter's indices along which their components are; the rank, if there is none."""
     return int((op.attrs.get("dimension_numbers") or op.attrs["scatter_dimension_numbers"]).index_vector_dim)
+
+
+def _reshaped(
+    splits: Sequence[Split], before: Sequence[int], after: Sequence[int], devices: int
+) -> tuple[Split, ...] | None:
+    """How a reshaped array's dimensions are split where one becomes several, or several one; None where parts would
+    not be whole parts of it."""
+    one: Split = (1, bytes(8 * devices))
+    found = [one] * len(after)
+    left = [d for d, n in enumerate(before) if n > 1]
+    right = [d for d, n in enumerate(after) if n > 1]
+    while left and right:
+        ours, theirs = [left.pop(0)], [right.pop(0)]
+        have, want = before[ours[0]], after[theirs[0]]
+        while have != want:
+            if have < want:
+                ours.append(left.pop(0))
+                have *= before[ours[-1]]
+            else:
+                theirs.append(right.pop(0))
+                want *= after[theirs[-1]]
+        # All parts of these dimensions as parts of one: each before the last that is split must be split to the end.
+        tile, count, ended = np.zeros(devices, np.int64), 1, False
+        for d in ours:
+            parts, index = splits[d]
+            if parts > 1 and ended:
+                return None
+            ended |= parts < before[d]
+            tile, count = tile * parts + np.frombuffer(index, np.int64), count * parts
+        for d in theirs:
+            parts = count if after[d] % count == 0 else after[d]
+            if count % parts:
+                return None
+            count //= parts
+            found[d] = (parts, (tile // count % parts).tobytes())
+        if count > 1:
+            return None
+    return tuple(found)
 
 
 def _may_repeat(body: Block, inits: Sequence[Value]) -> bool:

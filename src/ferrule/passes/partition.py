@@ -113,7 +113,8 @@ class _Partitioner(Halo):
 
     # --- the walk -------------------------------------------------------------------------------------------------
     def copy(self, block: Block, out: Block, classes: np.ndarray) -> None:
-        ways = (self.in_terms, self.in_window, self.later, self.rolled, self.reversed, self.in_two_steps, self.in_parts)
+        ways = [self.in_terms, self.in_window, self.later, self.rolled, self.reversed, self.reshaped]
+        ways += [self.in_two_steps, self.in_parts]
         for op in block.ops:
             if op.name == "sdy.manual_computation":
                 self.manual(op, out, classes)
