@@ -159,7 +159,7 @@ for _name in ("partition_id", "replica_id"):
 define("fusion", infer=_infer_fusion, evaluate=lambda op, xs, run: run(op.regions[0], xs))
 
 
-# ---- elements ----------------------------------------------------------------------------------------------------
+# ---- factors -----------------------------------------------------------------------------------------------------
 
 
 @factors("custom_call")
@@ -196,6 +196,9 @@ def _barrier_factors(op: Op) -> Factors:
     first = [sum(len(v.shape) for v in op.operands[:i]) for i in range(len(op.operands))]
     dims = [tuple(range(at, at + len(v.shape))) for at, v in zip(first, op.operands, strict=True)]
     return Factors(dims, dims)
+
+
+# ---- elements ----------------------------------------------------------------------------------------------------
 
 
 @element("loop")
