@@ -45,8 +45,10 @@ BUILDS = {
 @pytest.mark.parametrize("size", registers(64, 32))
 @pytest.mark.parametrize("label", BUILDS)
 def test_values(label: str, size: int) -> None:
+    # Sums of hundreds of numbers of either sign may nearly cancel; another channel's scale is off by far more.
+    near = 1e-5 if label == "elements" else 1e-3
     made = [
-        case(f"{label} {shape}", [(a(*shape), "f32") for a in ARGS], BUILDS[label], tolerance=1e-5) for shape in SHAPES
+        case(f"{label} {shape}", [(a(*shape), "f32") for a in ARGS], BUILDS[label], tolerance=near) for shape in SHAPES
     ]
     check(made, replace(host(), vector_bytes=size))
 
