@@ -109,6 +109,8 @@ REDUCTIONS = {
     "argmax1": (lambda x: jnp.argmax(x, 1), A),
     "init": (lambda x: lax.reduce(x, np.float32(5), lax.add, (0,)), A),
     "big_init": (lambda x: lax.reduce(x, np.float32(5), lax.add, (0,)), f32(100_000)),
+    # Associative, but False is not its identity: it must enter once.
+    "flags_equal": (lambda x: lax.reduce(x > 0, np.bool_(False), lambda a, b: a == b, (0, 1)), f32(1000, 1001)),
     "custom": (lambda x: lax.reduce(x, np.float32(1), lambda a, b: a * b + a + b, (0,)), f32(5, 3, low=0, high=0.1)),
     "int_sum": (lambda x: (x.sum(), x.prod(0), x.max(1)), INT),
     "bool": (lambda x: ((x > 0).all(0), (x > 1).any(1), (x > 0).sum()), A),

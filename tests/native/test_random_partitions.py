@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -116,7 +117,7 @@ def run(host: Host, code: bytes, rows: list[list[np.ndarray]], outputs: int) -> 
 
 
 def check(host: Host, seed: int, profile: str) -> str:
-    """Runs the program of a seed on one device and on several; what is wrong, "" if nothing."""
+    """Runs the program of a seed on one device and on several; what is wrong, "" if nothing, or "unsupported"."""
 
     def case() -> Case:  # anew, as compiling takes a graph apart
         return read(generate(seed, profile))
@@ -127,7 +128,7 @@ def check(host: Host, seed: int, profile: str) -> str:
     try:
         alone = compiled(Module({"main": Function("main", one.body), **one.called()}, attrs), 1)
     except Unsupported:
-        return ""
+        return "unsupported"
     (truth,) = run(host, alone, [inputs], outputs)
     two = case()
     split = Split(two, seed)
@@ -155,23 +156,26 @@ def test_random_programs_in_parts(profile: str) -> None:
     command = [sys.executable, __file__, profile, "700000", "60"]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment, check=False)
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert "60 programs, 0 wrong" in ran.stdout
+    found = re.search(r"60 programs, (\d+) unsupported, 0 wrong", ran.stdout)
+    assert found and int(found[1]) <= 3, ran.stdout
 
 
 def main(profile: str, first: str, count: str) -> int:
     """Runs so many programs and prints what is wrong: `python tests/native/test_random_partitions.py plain 0 1000`."""
     np.seterr(all="ignore")
     sys.setrecursionlimit(20000)
-    host, wrong = Host(Table.load(str(library_path())), num_devices=DEVICES), 0
+    host, wrong, unsupported = Host(Table.load(str(library_path())), num_devices=DEVICES), 0, 0
     for seed in range(int(first), int(first) + int(count)):
         try:
             said = check(host, seed, profile)
         except Exception as error:
             said = f"{type(error).__name__}: {error}"
-        if said:
+        if said == "unsupported":
+            unsupported += 1
+        elif said:
             wrong += 1
             print(f"{profile} {seed}: {said}", flush=True)
-    print(f"{count} programs, {wrong} wrong")
+    print(f"{count} programs, {unsupported} unsupported, {wrong} wrong")
     host.close()
     return int(wrong > 0)
 

@@ -246,6 +246,11 @@ CASES = {
         [(SQUARE, LINE, ROWS)],
         {"all_gather": 2},
     ),
+    "flags that are equal, from False on": Case(
+        lambda a: lax.reduce(a > 0, np.bool_(False), lambda x, y: x == y, (0,)),
+        [(SQUARE, LINE, ROWS)],
+        {"all_gather": 1},
+    ),
     "smallest place, split both ways": Case(
         lambda a: jnp.argmin(a * 0 + 1, axis=1), [(SQUARE, MESH, P("x", "y"))], {"all_gather": 2}
     ),

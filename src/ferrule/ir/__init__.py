@@ -12,11 +12,13 @@ from ferrule.ir.graph import (
     Op,
     ScatterDims,
     Value,
+    constant,
     copy_ops,
     dismantle,
     inline,
     is_plain_reduction,
     rewrite,
+    splat,
     tensor,
 )
 from ferrule.ir.types import DType, Tensor, Token, Tuple, Type
@@ -38,10 +40,12 @@ __all__ = [
     "Tuple",
     "Type",
     "Value",
+    "constant",
     "copy_ops",
     "dismantle",
     "inline",
     "is_plain_reduction",
     "rewrite",
+    "splat",
     "tensor",
 ]

@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from ferrule.ir.types import Tensor, Type
 
 
@@ -328,3 +330,16 @@ def tensor(value: Value) -> Tensor:
     """The value's type, which must be a tensor."""
     assert isinstance(value.type, Tensor), value
     return value.type
+
+
+def constant(value: Value) -> np.ndarray | None:
+    """The array when `value` is a constant."""
+    return value.op.attrs["value"] if value.op is not None and value.op.name == "constant" else None
+
+
+def splat(value: Value) -> Any | None:
+    """The one element (a NumPy scalar) when `value` is a constant with equal elements."""
+    array = constant(value)
+    if array is None or array.size == 0 or (array.size > 1 and any(array.strides)):
+        return None
+    return array.reshape(-1)[0] if array.ndim else array[()]

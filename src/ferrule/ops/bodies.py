@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ferrule.ir import Block, DType, Op, Tensor, Type, Value
+from ferrule.ir import Block, DType, Op, Tensor, Type, Value, splat
 from ferrule.ir.types import f32, f64
 from ferrule.ops import numerics as n
 from ferrule.ops.checks import expect, reject
@@ -31,33 +31,27 @@ def monoid(block: Block) -> str | None:
 
 
 def uniform(value: Value) -> np.generic | None:
-    """The one element of an array, where a constant fills it."""
-    op = value.op
-    while op is not None and op.name in ("broadcast_in_dim", "sdy.sharding_constraint"):
-        op = op.operands[0].op
-    if op is None or op.name != "constant":
-        return None
-    array = op.attrs["value"]
-    if array.size == 0 or (array.size > 1 and any(array.strides)):
-        return None
-    return array.reshape(-1)[0] if array.ndim else array[()]
+    """The one element of an array, where a constant fills it, also one that is spread over it."""
+    while value.op is not None and value.op.name in ("broadcast_in_dim", "sdy.sharding_constraint"):
+        (value,) = value.op.operands
+    return splat(value)
 
 
 def starts_with_identity(body: Block, init: Value) -> bool:
     """Is the body a known operation on its two arguments and `init` its identity? Then `init` may enter many times."""
-    op, start = body.results[0].op, uniform(init)
-    if op is None or start is None or len(body.ops) != 1 or set(op.operands) != set(body.args):
+    name, start = monoid(body), uniform(init)
+    if name is None or start is None:
         return False
     dtype = init.dtype
     if dtype.kind == "complex":
-        return bool(start == {"add": 0, "multiply": 1}.get(op.name))
+        return bool(start == {"add": 0, "multiply": 1}.get(name))
     if dtype.kind == "bool":
-        return bool(start) == {"and": True, "minimum": True, "multiply": True}.get(op.name, False)
+        return bool(start) == {"and": True, "minimum": True, "multiply": True}.get(name, False)
     signed = dtype.kind == "int"
     low, high = -(1 << (dtype.bits - 1)) if signed else 0, (1 << (dtype.bits - signed)) - 1
     if dtype.is_float:
         low, high = -np.inf, np.inf
-    identity = {"add": 0, "multiply": 1, "maximum": low, "minimum": high, "or": 0, "xor": 0}.get(op.name)
+    identity = {"add": 0, "multiply": 1, "maximum": low, "minimum": high, "or": 0, "xor": 0}.get(name)
     return identity is not None and bool(start == identity)
 
 

@@ -58,8 +58,8 @@ class OpDef:
     `(emitter, op, operand values) -> value`. Otherwise `element` is `(emitter, op, result index, index) -> value`.
     `flops` estimates floating-point operations per result element, for the cost model and cost analysis.
     internal: only Ferrule's passes make it; programs cannot contain it.
-    `factors` says how the op may be computed in parts; without it, and for ops that are not elementwise, it is computed
-    whole by every device.
+    `factors` says how the op may be computed in parts, by several devices; elementwise ops need no such rule, others
+    that have none are computed whole by every device.
     """
 
     name: str

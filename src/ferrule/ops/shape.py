@@ -257,25 +257,36 @@ def _broadcast_factors(op: Op) -> Factors:
     return Factors([dims], [alike(len(out))])
 
 
+def regrouped(before: Sequence[int], after: Sequence[int]) -> list[tuple[list[int], list[int]]]:
+    """The dimensions of a reshape that become each other, as few as can be at a time, but for those of size 1.
+
+    Both shapes have equally many elements, and some.
+    """
+    left = [d for d, n in enumerate(before) if n > 1]
+    right = [d for d, n in enumerate(after) if n > 1]
+    found = []
+    while left:
+        ours, theirs = [left.pop(0)], [right.pop(0)]
+        have, want = before[ours[0]], after[theirs[0]]
+        while have != want:
+            if have < want:
+                ours.append(left.pop(0))
+                have *= before[ours[-1]]
+            else:
+                theirs.append(right.pop(0))
+                want *= after[theirs[-1]]
+        found.append((ours, theirs))
+    return found
+
+
 @factors("reshape")
 def _reshape_factors(op: Op) -> Factors:
     """Of dimensions that become others together, the first of each side: its parts are parts of memory."""
     before, after = op.operands[0].shape, op.result.shape
     left: list[int | None] = [None] * len(before)
     right: list[int | None] = [None] * len(after)
-    i = j = 0
-    while i < len(before) and j < len(after):
-        if 1 in (before[i], after[j]):
-            i, j = i + (before[i] == 1), j + (after[j] == 1)
-            continue
-        left[i] = right[j] = i
-        have, want = before[i], after[j]
-        i, j = i + 1, j + 1
-        while have != want and i <= len(before) and j <= len(after):
-            if have < want:
-                have, i = have * (before[i] if i < len(before) else 1), i + 1
-            else:
-                want, j = want * (after[j] if j < len(after) else 1), j + 1
+    for ours, theirs in regrouped(before, after) if 0 not in before else ():
+        left[ours[0]] = right[theirs[0]] = ours[0]
     return Factors([tuple(left)], [tuple(right)])
 
 

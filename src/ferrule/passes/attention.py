@@ -13,10 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from ferrule.ir import Block, Op, Tensor, Value
+from ferrule.ir import Block, Op, Tensor, Value, splat
 from ferrule.ir.types import bf16, f32
 from ferrule.passes.axes import Axis, Labels, View, after, factor, flat, fresh, joined, look, moves, split
-from ferrule.passes.simplify import splat
 from ferrule.passes.softmax import Band, Mask, Softmax, conditions, find_softmax, is_divided, plain
 from ferrule.targets.machine import Machine
 

@@ -13,11 +13,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ferrule.ir import Block, Op, Value
+from ferrule.ir import Block, Op, Value, splat
 from ferrule.ir.types import bf16
 from ferrule.passes.attention import Attention, Result, attributes, bits, tail, view_numbers
 from ferrule.passes.axes import Axis, Labels, View, after, factor, flat, look, moves, same, split
-from ferrule.passes.simplify import splat
 from ferrule.passes.softmax import plain, reduced, source, spread
 
 

@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import prod
 
-from ferrule.ir import Op, Value
-from ferrule.passes.simplify import splat
+from ferrule.ir import Op, Value, splat
 
 
 class Axis:

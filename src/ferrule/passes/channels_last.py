@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from ferrule.ir import Block, ConvDims, Op, Tensor, Value, rewrite, tensor
+from ferrule.ir import Block, ConvDims, Op, Tensor, Value, rewrite, splat, tensor
 from ferrule.ir.types import bf16, f32
 from ferrule.ops import OPS
 from ferrule.ops.checks import per_axis
 from ferrule.passes.axes import after, fresh, split
 from ferrule.passes.pointwise import is_product_of_images
-from ferrule.passes.simplify import simplify, splat
+from ferrule.passes.simplify import simplify
 from ferrule.targets.machine import Machine
 
 Order = tuple[int, ...]  # of a value's dimensions, in another form of it

@@ -7,8 +7,8 @@ for it. (Partial evaluation would find more; this finds what frameworks write.)
 
 from __future__ import annotations
 
-from ferrule.ir import Block, Op, Value
-from ferrule.passes.simplify import has_effects, splat
+from ferrule.ir import Block, Op, Value, splat
+from ferrule.passes.simplify import has_effects
 
 _FLIPPED = {"LT": "GT", "GT": "LT", "LE": "GE", "GE": "LE", "NE": "NE"}
 

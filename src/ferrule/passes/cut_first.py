@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ferrule.ir import Block, Op, Tensor, Value, rewrite
-from ferrule.passes.simplify import simplify, splat
+from ferrule.ir import Block, Op, Tensor, Value, rewrite, splat
+from ferrule.passes.simplify import simplify
 from ferrule.passes.steps import cheap
 
 # Operations that are repeated for each part.

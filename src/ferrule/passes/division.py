@@ -7,6 +7,7 @@ in a division that puts what leads first, the one by which a result's first dime
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 
 import numpy as np
@@ -16,10 +17,11 @@ from ferrule.ir.types import f32, i1, i32
 from ferrule.ops import OPS
 from ferrule.ops.bodies import monoid, uniform
 from ferrule.ops.definition import Factors, factors_of
+from ferrule.ops.shape import regrouped
 from ferrule.ops.starts import evaluate_body
 from ferrule.passes.shards import Held, Shards, complete, reducer, size_of
 from ferrule.passes.slices import cut
-from ferrule.stablehlo.tiling import Split, Tiling, of_splits
+from ferrule.stablehlo.tiling import Split, Tiling, of_splits, whole
 
 # Ops that only move elements: their results count as much as what they are of.
 _MOVES = {"broadcast_in_dim", "reshape", "transpose", "convert"}
@@ -37,9 +39,9 @@ class Division(Shards):
         self.leading, self.torn = leading, False
         self.one: Split = (1, bytes(8 * partitions))
 
+    @abstractmethod
     def region(self, block: Block, classes: np.ndarray) -> Block:
         """A region that every device runs on whole values."""
-        raise NotImplementedError
 
     def finish(self, op: Op, results: Sequence[Value], out: Block, classes: np.ndarray) -> None:
         """Notes an op's results, which every device has as a whole."""
@@ -84,8 +86,7 @@ class Division(Shards):
         found = self.as_terms(op.operands[at])
         if found is None or found[0].tiles > 1:
             return None
-        rank = len(value.shape)
-        tiling = Tiling((1,) * rank, np.zeros((self.partitions, rank), np.int64), found[0].term, found[0].terms)
+        tiling = whole(len(value.shape), self.partitions).with_terms(found[0].term, found[0].terms)
         if tiling.key not in held.parts:
             operands = [found[1] if i == at else self.whole(v) for i, v in enumerate(op.operands)]
             held.keep(tiling, held.home.add(op.name, operands, value.type, op.attrs, (), op.loc).result)
@@ -138,11 +139,11 @@ class Division(Shards):
             held = self.held[old] = Held(out, classes, weight=self.weight(op, old), loc=op.loc)
             by = next((rule.sums[f] for f in terms), "add")
             if terms and (by != "add" or wide):
-                new = self.combined(out, new, Tiling(tiling.counts, tiling.index, term, count), by, classes, op.loc)
+                new = self.combined(out, new, tiling.with_terms(term, count), by, classes, op.loc)
                 if wide:
                     new = out.add("convert", [new], Tensor(new.shape, old.dtype), loc=op.loc).result
             elif terms:
-                tiling = Tiling(tiling.counts, tiling.index, term, count)
+                tiling = tiling.with_terms(term, count)
             held.keep(tiling, new)
             held.main = None if tiling.is_whole else tiling
             if op.name == "broadcast_in_dim":
@@ -457,18 +458,7 @@ def _reshaped(
     not be whole parts of it."""
     one: Split = (1, bytes(8 * devices))
     found = [one] * len(after)
-    left = [d for d, n in enumerate(before) if n > 1]
-    right = [d for d, n in enumerate(after) if n > 1]
-    while left and right:
-        ours, theirs = [left.pop(0)], [right.pop(0)]
-        have, want = before[ours[0]], after[theirs[0]]
-        while have != want:
-            if have < want:
-                ours.append(left.pop(0))
-                have *= before[ours[-1]]
-            else:
-                theirs.append(right.pop(0))
-                want *= after[theirs[-1]]
+    for ours, theirs in regrouped(before, after):
         # All parts of these dimensions as parts of one: each before the last that is split must be split to the end.
         tile, count, ended = np.zeros(devices, np.int64), 1, False
         for d in ours:

@@ -29,14 +29,14 @@ from ferrule.codegen.reduce import alike, runs_along_lanes
 from ferrule.codegen.row_loop import COSTLY
 from ferrule.codegen.scan import direction
 from ferrule.errors import Unsupported
-from ferrule.ir import Block, Op, Tensor, Value, inline, rewrite, tensor
+from ferrule.ir import Block, Op, Tensor, Value, inline, rewrite, splat, tensor
 from ferrule.ops import OPS
 from ferrule.ops.checks import per_axis
 from ferrule.passes import row_kernels
 from ferrule.passes.expand import indexes
 from ferrule.passes.neighbours import FEW, Neighbours, in_rows
 from ferrule.passes.reduce_parts import crosses
-from ferrule.passes.simplify import has_effects, splat
+from ferrule.passes.simplify import has_effects
 from ferrule.targets.machine import Machine
 
 # Operations per element up to which a shared value is recomputed by each of its readers. A load and a store of one f32

@@ -18,8 +18,9 @@ from ferrule.ir.types import i1, i32
 from ferrule.ops import OPS
 from ferrule.ops.bodies import monoid, returned_argument, starts_with_identity, uniform
 from ferrule.passes.division import Division
-from ferrule.passes.shards import Held, Window
-from ferrule.stablehlo.tiling import Tiling
+from ferrule.passes.shards import Held, Window, size_of
+from ferrule.passes.slices import cut
+from ferrule.stablehlo.tiling import Tiling, whole
 
 
 class Halo(Division):
@@ -103,14 +104,9 @@ class Halo(Division):
         begins = tuple(window.starts[d] + starts[d] if d in split else 0 for d in range(len(size)))
         middle = tuple((window.shape[d] - size[d]) // 2 if d in split else 0 for d in range(len(size)))
         part = window.part
-        cut = {
-            "start_indices": tuple(0 if d in split else starts[d] for d in range(len(size))),
-            "limit_indices": tuple(part.shape[d] if d in split else limits[d] for d in range(len(size))),
-            "strides": tuple(steps),
-        }
-        kind = Tensor(tuple(part.shape[d] if d in split else size[d] for d in range(len(size))), part.dtype)
-        if kind != part.type:
-            part = out.add("slice", [part], kind, cut, loc=op.loc).result
+        low = [0 if d in split else n for d, n in enumerate(starts)]
+        high = [part.shape[d] if d in split else n for d, n in enumerate(limits)]
+        part = cut(out, part, low, high, steps, op)
         shape = tuple(window.shape[d] if d in split else size[d] for d in range(len(size)))
         window = self.moved_to(Window(window.tiling, shape, begins, part), middle, op, out, classes)
         return self.keep_window(op, window, out, classes, self.held[source].weight)
@@ -202,12 +198,8 @@ class Halo(Division):
         old = self.part(base, window.tiling, "a value")
         kind, new = tensor(old), window.part
         places = [0 if d in split else a for d, a in enumerate(starts)]
-        cut = {
-            "start_indices": tuple(places),
-            "limit_indices": tuple(a + n for a, n in zip(places, new.shape, strict=True)),
-            "strides": (1,) * len(places),
-        }
-        here = old if new.type == kind else out.add("slice", [old], new.type, cut, loc=op.loc).result
+        ends = [a + n for a, n in zip(places, new.shape, strict=True)]
+        here = cut(out, old, places, ends, [1] * len(places), op)
         if adds:
             new = out.add("add", [here, new], new.type, loc=op.loc).result
         new = out.add("select", [self.inside(window, size, op, out), new, here], new.type, loc=op.loc).result
@@ -239,11 +231,10 @@ class Halo(Division):
         regions = [self.region(r, classes) for r in op.regions]
         value = out.add("reduce", [part, start], op.result.type, op.attrs, regions, op.loc).result
         tiling = window.tiling
-        terms = Tiling((1,) * len(op.result.shape), np.zeros((self.partitions, len(op.result.shape)), np.int64),
-                       tiling.tile, tiling.tiles)  # fmt: skip
+        terms = whole(len(op.result.shape), self.partitions).with_terms(tiling.tile, tiling.tiles)
         by = str(monoid(op.regions[0]))
         if by == "add":
-            return self.keep_parts(op, terms, value, out, classes, op.result.type.nbytes)  # type: ignore[union-attr]
+            return self.keep_parts(op, terms, value, out, classes, size_of(op.result))
         self.finish(op, [self.combined(out, value, terms, by, classes, op.loc)], out, classes)
         return True
 
@@ -264,11 +255,12 @@ def _known(value: Value, depth: int = 6) -> np.ndarray | None:
         return None
     if op.name not in ("constant", "broadcast_in_dim", "concatenate", "reshape", "convert"):
         return None
-    operands = [_known(v, depth - 1) for v in op.operands]
+    found = [_known(v, depth - 1) for v in op.operands]
+    operands = [x for x in found if x is not None]
     rule = OPS[op.name].evaluate
-    if rule is None or any(x is None for x in operands):
+    if rule is None or len(operands) < len(found):
         return None
-    return np.asarray(rule(op, operands, lambda *_: [])[op.results.index(value)])  # type: ignore[arg-type]
+    return np.asarray(rule(op, operands, lambda *_: [])[0])
 
 
 def _numbers(values: Sequence[Value]) -> tuple[int, ...] | None:

@@ -290,7 +290,7 @@ def _recognise(block: Block) -> dict[str, Any]:
 
 def _canonical(value: Value) -> Value | None:
     """x, when `value` is x with -0 made +0 and every NaN made the same, as lax.sort does; else None."""
-    from ferrule.passes.simplify import splat
+    from ferrule.ir import splat
 
     outer = value.op
     if outer is None or outer.name != "select":

@@ -13,9 +13,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from ferrule.ir import Block, Op, Tensor, Type, Value, tensor
+from ferrule.ir import Block, Op, Tensor, Type, Value, constant, tensor
 from ferrule.passes.allocate import viewed
-from ferrule.passes.simplify import constant, eliminate_dead_code
+from ferrule.passes.simplify import eliminate_dead_code
 
 # Calls whose work is worth more than that of finding the part.
 TARGETS = frozenset({"gemm", "gemm.pack", "gemm.ragged", "conv", "attention", "attention_backward"})

@@ -250,8 +250,8 @@ class _Partitioner(Halo):
         for d in open_:
             if held.main is not None and complete([*splits, held.main.splits[d]], classes):
                 splits[d] = held.main.splits[d]
-        tiling = of_splits(tuple(splits), self.partitions)
-        self.asked(op, Tiling(tiling.counts, tiling.index, asked.term, asked.terms), out, classes)
+        tiling = of_splits(tuple(splits), self.partitions).with_terms(asked.term, asked.terms)
+        self.asked(op, tiling, out, classes)
 
     def asked(self, op: Op, tiling: Tiling, out: Block, classes: np.ndarray) -> None:
         """Notes that an op's result is its operand, in the parts that the program asks for."""

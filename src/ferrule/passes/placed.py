@@ -16,11 +16,10 @@ from math import prod
 
 import numpy as np
 
-from ferrule.ir import Block, Op, Tensor, Value, is_plain_reduction, rewrite, tensor
+from ferrule.ir import Block, Op, Tensor, Value, constant, is_plain_reduction, rewrite, splat, tensor
 from ferrule.ir.types import i64
 from ferrule.ops import OPS
 from ferrule.ops.bodies import returned_argument
-from ferrule.passes.simplify import constant, splat
 from ferrule.passes.slices import VIEWS, cut
 
 # Of arrays of at least so many elements; what is put there is at least such a part of them, where it is computed of the

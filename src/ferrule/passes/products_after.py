@@ -17,9 +17,9 @@ from math import inf
 
 import numpy as np
 
-from ferrule.ir import UNKNOWN, Block, DotDims, Op, Tensor, Type, Value, copy_ops, rewrite, tensor
+from ferrule.ir import UNKNOWN, Block, DotDims, Op, Tensor, Type, Value, copy_ops, rewrite, splat, tensor
 from ferrule.passes.products_plan import Plan, Planner, Result, Term, Total
-from ferrule.passes.simplify import simplify, splat
+from ferrule.passes.simplify import simplify
 from ferrule.passes.steps import RESULT, Lifter, Stack, Steps, constant, index, steps_of
 
 

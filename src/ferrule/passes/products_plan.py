@@ -7,8 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from math import prod
 
-from ferrule.ir import Block, DotDims, Op, Tensor, Value, tensor
-from ferrule.passes.simplify import splat
+from ferrule.ir import Block, DotDims, Op, Tensor, Value, splat, tensor
 from ferrule.passes.slices import elementwise
 from ferrule.passes.steps import MOVES, RESULT, Lifter, Place, Steps, cheap, in_place, reads
 

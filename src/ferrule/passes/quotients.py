@@ -19,8 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ferrule.codegen.dialect import dialect_of
-from ferrule.ir import Block, Op, Value, rewrite, tensor
-from ferrule.passes.simplify import constant, splat
+from ferrule.ir import Block, Op, Value, constant, rewrite, splat, tensor
 from ferrule.targets.machine import Machine
 
 # Arrays from which on it pays; constants that are looked at have at most so many elements.

@@ -14,9 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-from ferrule.ir import Block, DotDims, Op, Value
+from ferrule.ir import Block, DotDims, Op, Value, splat
 from ferrule.ir import types as t
-from ferrule.passes.simplify import splat
 
 # Multiplications of all groups together up to which the product stays as it is.
 SMALL = 1 << 17

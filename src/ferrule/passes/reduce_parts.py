@@ -12,13 +12,12 @@ import numpy as np
 
 from ferrule.codegen import row_folds
 from ferrule.codegen.runs import joined
-from ferrule.ir import Block, Op, Tensor, Type, Value, rewrite, tensor
+from ferrule.ir import Block, Op, Tensor, Type, Value, rewrite, splat, tensor
 from ferrule.ir.types import f32
 from ferrule.ops import OPS
 from ferrule.ops.bodies import monoid, starts_with_identity
 from ferrule.passes.device_scan import body_of
 from ferrule.passes.joined_rows import IN_MEMORY
-from ferrule.passes.simplify import splat
 from ferrule.passes.slices import cut, elementwise
 from ferrule.targets.machine import Machine
 

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ferrule.ir import Block, Op, Value, is_plain_reduction, rewrite
-from ferrule.passes.simplify import eliminate_dead_code, splat
+from ferrule.ir import Block, Op, Value, is_plain_reduction, rewrite, splat
+from ferrule.passes.simplify import eliminate_dead_code
 
 
 def scatter_sums(block: Block) -> Block:

@@ -10,6 +10,7 @@ that those with one number hold the same data, and nothing passes between classe
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -22,7 +23,7 @@ from ferrule.ir import Block, DType, Loc, Op, Tensor, Value, tensor
 from ferrule.ir.graph import UNKNOWN
 from ferrule.ir.types import i1, i32
 from ferrule.stablehlo.groups import Groups, padded
-from ferrule.stablehlo.tiling import Split, Tiling
+from ferrule.stablehlo.tiling import Split, Tiling, of_splits, whole
 
 # How many ops deep parts of what was computed whole are computed anew; beyond that they are cut from it.
 _DEPTH = 200
@@ -72,7 +73,7 @@ class Held:
         return part
 
 
-class Shards:
+class Shards(ABC):
     """The table of what is held, by values of the global program. `here` is the number of the device that runs."""
 
     def __init__(self, replicas: int, partitions: int) -> None:
@@ -80,10 +81,10 @@ class Shards:
         self.held: dict[Value, Held] = {}
         self.here: Value
 
+    @abstractmethod
     def remade(self, held: Held, tiling: Tiling, depth: int) -> Value | None:
         """A value under a tiling, by its op on parts of the operands; None where that would not do. `depth` counts the
         ops between it and what was asked for."""
-        raise NotImplementedError
 
     def comes(self, value: Value, part: Value, tiling: Tiling | None, home: Block, classes: np.ndarray) -> Held:
         """Notes the part (None: all) of a value with which something begins."""
@@ -100,7 +101,7 @@ class Shards:
         main = self.held[value].main
         if main is None or main.tiles == 1:
             return None
-        return Tiling(main.counts, main.index, np.zeros_like(main.term))
+        return main.summed
 
     def whole(self, value: Value) -> Value:
         """The value as every device has it."""
@@ -108,10 +109,11 @@ class Shards:
         if held.whole is None and held.window is not None:
             held.whole = self.uncovered(held, held.window, tensor(value))
         if held.whole is None:
-            made = self.remade(held, _whole(held), 0) if held.source is not None else None
+            everything = whole(len(value.shape), self.partitions)
+            made = self.remade(held, everything, 0) if held.source is not None else None
             if made is None:
                 assert held.main is not None, value
-                made = self.moved(held, tensor(value), held.main, _whole(held))
+                made = self.moved(held, tensor(value), held.main, everything)
             held.whole = made
         return held.whole
 
@@ -154,7 +156,7 @@ class Shards:
             if dim is not None:
                 return self.scattered(out, value, have, want, dim, classes, loc)
             value = self.combined(out, value, have, "add", classes, loc)
-            have = Tiling(have.counts, have.index, np.zeros_like(have.term))
+            have = have.summed
             held.keep(have, value)
             if have.key == want.key:
                 return value
@@ -166,18 +168,17 @@ class Shards:
         if pair is not None:
             return self.exchanged(out, value, have, want, *pair, classes, loc)
         # Each dimension as coarse as the coarser of both tilings, if one of them refines the other, or else whole.
-        counts, index = [], np.zeros_like(have.index)
-        for d in range(len(have.counts)):
-            coarse = want if refines_along(have, want, d) else have if refines_along(want, have, d) else _whole(held)
-            counts.append(coarse.counts[d])
-            index[:, d] = coarse.index[:, d]
-        between = Tiling(tuple(counts), index, np.zeros_like(have.term))
-        steps = tuple(a // b for a, b in zip(have.counts, counts, strict=True))
-        inner = Tiling(steps, have.index % steps, np.zeros_like(have.term))
+        splits = list(whole(len(have.counts), self.partitions).splits)
+        for d in range(len(splits)):
+            if refines_along(have, want, d):
+                splits[d] = want.splits[d]
+            elif refines_along(want, have, d):
+                splits[d] = have.splits[d]
+        between = of_splits(tuple(splits), self.partitions)
         local = Tensor(between.local(kind.shape, "a value"), kind.dtype)
-        value = self.joined(out, value, inner, local, classes * between.tiles + between.tile, loc)
-        steps = tuple(a // b for a, b in zip(want.counts, counts, strict=True))
-        return self.cut(out, value, Tiling(steps, want.index % steps, np.zeros_like(want.term)), "a value", loc)
+        fixed = classes * between.tiles + between.tile
+        value = self.joined(out, value, have.inside(between), local, fixed, loc)
+        return self.cut(out, value, want.inside(between), "a value", loc)
 
     def combined(self, out: Block, value: Value, have: Tiling, by: str, classes: np.ndarray, loc: Loc) -> Value:
         """The terms of each part, combined by an op on all devices that have one of them."""
@@ -202,8 +203,8 @@ class Shards:
         """Each device's part as a term: where the others have theirs are zeros."""
         nothing = {"value": np.broadcast_to(np.zeros((), kind.dtype.numpy), kind.shape)}
         zeros = out.add("constant", [], kind, nothing, loc=loc).result
-        steps = [a // b for a, b in zip(have.counts, want.counts, strict=True)]
-        starts = [self.number(out, have.index[:, d] % n * value.shape[d], loc) for d, n in enumerate(steps)]
+        places = have.inside(want).index
+        starts = [self.number(out, places[:, d] * size, loc) for d, size in enumerate(value.shape)]
         return out.add("dynamic_update_slice", [zeros, value, *starts], kind, loc=loc).result
 
     def exchanged(
@@ -339,13 +340,6 @@ def _complete(splits: tuple[Split, ...], classes: bytes) -> bool:
     return bool((held == held[:, :1]).all() and held.all())
 
 
-def _whole(held: Held) -> Tiling:
-    assert held.main is not None or held.source is not None
-    rank = len(held.main.counts) if held.main is not None else len(held.source.result.shape)  # type: ignore[union-attr]
-    devices = len(held.classes)
-    return Tiling((1,) * rank, np.zeros((devices, rank), np.int64), np.zeros(devices, np.int64))
-
-
 def reducer(name: str, dtype: DType) -> Block:
     """The body of a reduction by an op."""
     scalar = Tensor((), dtype)
@@ -385,8 +379,7 @@ def _is_term(have: Tiling, want: Tiling) -> bool:
     """Does each device that wants a term of some part have a part of its own of that?"""
     if not all(refines_along(have, want, d) for d in range(len(want.counts))):
         return False
-    steps = tuple(a // b for a, b in zip(have.counts, want.counts, strict=True))
-    own = Tiling(steps, have.index % steps, want.term).tile
+    own = have.inside(want).tile
     return len(np.unique(own * want.terms + want.term)) == len(np.unique(own)) == want.terms
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ferrule.ir import Block, DotDims, Op, Tensor, Value, is_plain_reduction, rewrite
+from ferrule.ir import Block, DotDims, Op, Tensor, Value, constant, is_plain_reduction, rewrite, splat
 from ferrule.ops import OPS
 from ferrule.passes import conversions, joined_windows, narrow_sums, picked, powers, slices
 
@@ -285,19 +285,6 @@ def _freeze(value: Any) -> Any:
     if isinstance(value, float):
         return value.hex()
     return value
-
-
-def constant(value: Value) -> np.ndarray | None:
-    """The array when `value` is a constant."""
-    return value.op.attrs["value"] if value.op is not None and value.op.name == "constant" else None
-
-
-def splat(value: Value) -> Any | None:
-    """The one element (a NumPy scalar) when `value` is a constant with equal elements."""
-    array = constant(value)
-    if array is None or array.size == 0 or (array.size > 1 and any(array.strides)):
-        return None
-    return array.reshape(-1)[0] if array.ndim else array[()]
 
 
 def _constant(out: Block, array: np.ndarray, like: Op) -> Value:

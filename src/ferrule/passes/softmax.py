@@ -6,10 +6,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ferrule.ir import Op, Value
+from ferrule.ir import Op, Value, constant, splat
 from ferrule.ir.types import i32, i64
 from ferrule.passes.axes import Axis, Labels, before, moves, same, split
-from ferrule.passes.simplify import constant, splat
 
 # Further than any key is from any row.
 FOREVER = 1 << 40

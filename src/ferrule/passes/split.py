@@ -13,9 +13,9 @@ from itertools import accumulate, pairwise
 
 import numpy as np
 
-from ferrule.ir import UNKNOWN, Block, Loc, Op, Tensor, Value, copy_ops, rewrite
+from ferrule.ir import UNKNOWN, Block, Loc, Op, Tensor, Value, copy_ops, rewrite, splat
 from ferrule.ops import OPS
-from ferrule.passes.simplify import simplify, splat
+from ferrule.passes.simplify import simplify
 
 # Parts of one array, and ops that their code has altogether.
 PARTS, OPS_IN_ALL = 16, 1000

@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ferrule.ir import Block, Op, Tensor, Value, rewrite
+from ferrule.ir import Block, Op, Tensor, Value, rewrite, splat
 from ferrule.ir.types import DType
 from ferrule.ops import OPS
 from ferrule.ops.bodies import monoid
-from ferrule.passes.simplify import simplify, splat
+from ferrule.passes.simplify import simplify
 
 # Of more arrays the expression would be long.
 MOST = 16

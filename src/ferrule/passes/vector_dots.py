@@ -16,11 +16,10 @@ from math import prod
 import numpy as np
 
 from ferrule.codegen.small_products import free_dims, joined
-from ferrule.ir import Block, DotDims, Op, Tensor, Value, tensor
+from ferrule.ir import Block, DotDims, Op, Tensor, Value, splat, tensor
 from ferrule.ir.types import DType, f32, i32, ui32
 from ferrule.ops import OPS
 from ferrule.passes.few_terms import CHEAP, VIEWS, cost
-from ferrule.passes.simplify import splat
 
 # Types that the library multiplies as they are, and those that it converts while it packs them. In all others a product
 # with a vector is better off here, too.

@@ -17,12 +17,11 @@ import numpy as np
 
 from ferrule.codegen.scan import direction
 from ferrule.codegen.windows import WRITTEN_OUT
-from ferrule.ir import Block, Op, Tensor, Value, inline, rewrite, tensor
+from ferrule.ir import Block, Op, Tensor, Value, inline, rewrite, splat, tensor
 from ferrule.ir import types as t
 from ferrule.ops import OPS
 from ferrule.ops.bodies import monoid
 from ferrule.ops.checks import per_axis
-from ferrule.passes.simplify import splat
 from ferrule.targets.machine import Machine
 
 # From this length on a window is worth running totals. One along several dimensions is one along each where it holds so

@@ -63,6 +63,20 @@ class Tiling:
             number = number * count + self.index[:, d]
         return number
 
+    def with_terms(self, term: np.ndarray, terms: int) -> Tiling:
+        """The same parts, of each device's term of a sum."""
+        return Tiling(self.counts, self.index, term, terms)
+
+    @property
+    def summed(self) -> Tiling:
+        """The same parts, of the sum."""
+        return self.with_terms(np.zeros_like(self.term), 1)
+
+    def inside(self, coarse: Tiling) -> Tiling:
+        """How the parts of a coarser tiling are split further."""
+        steps = tuple(a // b for a, b in zip(self.counts, coarse.counts, strict=True))
+        return Tiling(steps, self.index % steps, np.zeros_like(self.term))
+
     def permuted(self, order: Sequence[int]) -> Tiling:
         """The tiling of the transposed array."""
         return Tiling(tuple(self.counts[d] for d in order), self.index[:, list(order)], self.term, self.terms)

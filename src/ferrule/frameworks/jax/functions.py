@@ -41,9 +41,6 @@ def register(name: str) -> None:
 
         rule = partial(_composite, "ferrule.lu_permutation", mlir._lowerings[permutation].rule)
         mlir.register_lowering(permutation, rule, platform=name)
-        from jax._src import custom_partitioning
-
-        mlir.register_lowering(custom_partitioning.custom_partitioning_p, _inlined, platform=name)
     except (AttributeError, ImportError, KeyError, TypeError) as error:
         # Nothing is lost but speed and a few ulp: JAX's formulas are made of ops that Ferrule has.
         logger.info("JAX %s keeps its mathematical functions elsewhere: %s", jax.__version__, error)
@@ -65,14 +62,6 @@ def _widened(primitive: Any, rule: Callable[..., Any], ctx: Any, x: Any, **param
         )
 
     return mlir.lower_fun(wide, multiple_results=False)(ctx, x)
-
-
-def _inlined(ctx: Any, *args: Any, call: Any, **params: Any) -> Any:
-    """A function with a partitioning of its own: Ferrule divides it as any other."""
-    from jax._src import core
-    from jax._src.interpreters import mlir
-
-    return mlir.lower_fun(core.jaxpr_as_fun(call), multiple_results=True)(ctx, *args)
 
 
 def _logistic(ctx: Any, x: Any, accuracy: Any = None) -> Any:

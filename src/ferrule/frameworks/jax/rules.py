@@ -24,6 +24,7 @@ own:
     platform_index, cond            lax.platform_dependent without a branch for us and without a default: the cpu's
     call_exported                   a program exported for the cpu is one that we can run
     approx_top_k                    the default is a custom call that only XLA's own passes replace; we answer exactly
+    custom_partitioning             the default is a custom call for XLA's partitioner; we divide the function ourselves
     logistic, erfc, erf_inv, …      the default takes them apart; see functions.py
 """
 
@@ -91,6 +92,7 @@ def register(name: str) -> None:
     functions.register(name)
     _register_platform_index(name)
     _register_call_exported(name)
+    _register_custom_partitioning(name)
     found: set[str] = set()
     try:
         import jax._src.lax.linalg
@@ -173,6 +175,23 @@ def _register_call_exported(name: str) -> None:
         mlir.register_lowering(primitive, partial(lower, mlir._lowerings[primitive].rule), platform=name)
     except (AttributeError, ImportError, KeyError, TypeError) as error:
         logger.info("JAX %s keeps jax.export elsewhere: %s", jax.__version__, error)
+
+
+def _register_custom_partitioning(name: str) -> None:
+    """A function that says how XLA is to partition it is divided as any other."""
+    import jax
+
+    def inlined(ctx: Any, *args: Any, call: Any, **params: Any) -> Any:
+        return mlir.lower_fun(core.jaxpr_as_fun(call), multiple_results=True)(ctx, *args)
+
+    try:
+        from jax._src import core
+        from jax._src.custom_partitioning import custom_partitioning_p
+        from jax._src.interpreters import mlir
+
+        mlir.register_lowering(custom_partitioning_p, inlined, platform=name)
+    except (AttributeError, ImportError, TypeError) as error:
+        logger.warning("JAX %s keeps custom_partitioning elsewhere: %s", jax.__version__, error)
 
 
 def _approx_top_k(ctx: Any, operand: Any, **params: Any) -> Any:
