@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
+# Both platforms read how many devices they have when JAX is loaded; so the imports below stand behind it.
 COUNT = int(os.environ.setdefault("FERRULE_NUM_DEVICES", "8"))
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={COUNT}"
 
