@@ -218,4 +218,13 @@ Isa ChosenIsa() {
   return chosen;
 }
 
+bool IsIntelWithAvx512() {
+#if defined(__x86_64__)
+  static const bool is = ChosenIsa() == Isa::kAvx512 && __builtin_cpu_is("intel");
+  return is;
+#else
+  return false;
+#endif
+}
+
 }  // namespace ferrule

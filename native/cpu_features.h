@@ -15,4 +15,7 @@ std::vector<std::string> MissingCpuFeatures(std::string_view features);
 enum class Isa { kBaseline, kAvx2, kAvx512 };
 Isa ChosenIsa();
 
+// Whether loops run with AVX-512 on a processor of Intel, for choices that were measured to differ from AMD's.
+bool IsIntelWithAvx512();
+
 }  // namespace ferrule

@@ -82,15 +82,6 @@ std::string KeyOf(const GemmShape& s, int threads) {
   return key;
 }
 
-bool IsIntelWithAvx512() {
-#if defined(__x86_64__)
-  static const bool is = ChosenIsa() == Isa::kAvx512 && __builtin_cpu_is("intel");
-  return is;
-#else
-  return false;
-#endif
-}
-
 bool Empty(const GemmShape& s) { return s.batch == 0 || s.m == 0 || s.n == 0 || s.k == 0; }
 
 }  // namespace

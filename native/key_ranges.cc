@@ -22,7 +22,8 @@ const KeyRangeLoops* Loops() {
 
 template <class T>
 int64_t OneByOne(const T* items, int64_t i, int64_t end) {
-  while (i < end && static_cast<uint32_t>(items[i]) >= static_cast<uint32_t>(items[i - 1])) ++i;
+  constexpr int kPastKey = 8 * (sizeof(T) - 4);
+  while (i < end && items[i] >> kPastKey >= items[i - 1] >> kPastKey) ++i;
   return i;
 }
 

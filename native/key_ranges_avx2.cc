@@ -93,12 +93,12 @@ int64_t PickPairs(const uint32_t* keys, const uint32_t* others, int64_t count, u
         const __m256i other = others != nullptr ? _mm256_permutevar8x32_epi32(Load(others + i), lanes)
                                                 : _mm256_add_epi32(lanes, All(static_cast<uint32_t>(i)));
         key = _mm256_permutevar8x32_epi32(key, lanes);
-        const __m256i even = _mm256_unpacklo_epi32(key, other), odd = _mm256_unpackhi_epi32(key, other);
+        const __m256i even = _mm256_unpacklo_epi32(other, key), odd = _mm256_unpackhi_epi32(other, key);
         Store(to + at, _mm256_permute2x128_si256(even, odd, 0x20));
         Store(to + at + kLanes / 2, _mm256_permute2x128_si256(even, odd, 0x31));
       },
       [=](int64_t i, int64_t at) {
-        if (at < room) to[at] = uint64_t{others != nullptr ? others[i] : static_cast<uint32_t>(i)} << 32 | keys[i];
+        if (at < room) to[at] = uint64_t{keys[i]} << 32 | (others != nullptr ? others[i] : static_cast<uint32_t>(i));
       });
 }
 
@@ -115,7 +115,7 @@ int64_t FirstPair(const uint64_t* items, int64_t from, int64_t end) {
   int64_t i = from;
   for (; i + kLanes / 2 <= end; i += kLanes / 2) {
     const __m256i these = Signed(Load(items + i)), before = Signed(Load(items + i - 1));
-    const unsigned less = Mask(_mm256_cmpgt_epi32(before, these)) & 0x55;
+    const unsigned less = Mask(_mm256_cmpgt_epi32(before, these)) & 0xaa;
     if (less != 0) return i + __builtin_ctz(less) / 2;
   }
   return i;

@@ -49,8 +49,8 @@ int64_t PickPairs(const uint32_t* keys, const uint32_t* others, int64_t count, u
     const __mmask16 chosen = Chosen(key, valid, low, high);
     key = _mm512_maskz_compress_epi32(chosen, key);
     other = _mm512_maskz_compress_epi32(chosen, other);
-    const __m512i items = _mm512_permutex2var_epi32(key, front, other);
-    const __m512i more = _mm512_permutex2var_epi32(key, back, other);
+    const __m512i items = _mm512_permutex2var_epi32(other, front, key);
+    const __m512i more = _mm512_permutex2var_epi32(other, back, key);
     const int found = __builtin_popcount(chosen);
     if (at + 16 <= room) {
       _mm512_storeu_si512(to + at, items);
@@ -85,7 +85,7 @@ int64_t FirstPair(const uint64_t* items, int64_t from, int64_t end) {
   int64_t i = from;
   for (; i + kLanes <= end; i += kLanes) {
     const __m512i these = _mm512_loadu_si512(items + i), before = _mm512_loadu_si512(items + i - 1);
-    const unsigned less = _mm512_mask_cmplt_epu32_mask(0x5555, these, before);
+    const unsigned less = _mm512_mask_cmplt_epu32_mask(0xaaaa, these, before);
     if (less != 0) return i + __builtin_ctz(less) / 2;
   }
   return i;

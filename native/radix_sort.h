@@ -25,13 +25,14 @@ struct Item {
   uint32_t with_;
 };
 
-// One number, so that moving it is one load and one store: the compiler makes two of each for two members.
+// One number, so that moving it is one load and one store: the compiler makes two of each for two members. Of items
+// whose keys are equal the number is less of whose `with` is less.
 template <>
 struct Item<uint32_t> {
   Item() = default;
-  Item(uint32_t k, uint32_t w) : both(uint64_t{w} << 32 | k) {}
-  uint32_t key() const { return static_cast<uint32_t>(both); }
-  uint32_t with() const { return static_cast<uint32_t>(both >> 32); }
+  Item(uint32_t k, uint32_t w) : both(uint64_t{k} << 32 | w) {}
+  uint32_t key() const { return static_cast<uint32_t>(both >> 32); }
+  uint32_t with() const { return static_cast<uint32_t>(both); }
 
   uint64_t both;
 };

@@ -1,5 +1,5 @@
-// A stable radix sort of a row by a few threads, each of which sorts a range of the keys on its own, in its nearest
-// cache: it looks at all keys and takes those of its range. Threads meet once before that and once after.
+// A stable sort of a row by a few threads, each of which sorts a range of the keys on its own, by radix in its nearest
+// cache or in vectors: it looks at all keys and takes those of its range. Threads meet once before that and once after.
 #pragma once
 
 #include <algorithm>
@@ -10,6 +10,7 @@
 
 #include "aligned_scratch.h"
 #include "key_ranges.h"
+#include "quick_sort.h"
 #include "radix_sort.h"
 #include "thread_pool.h"
 
@@ -75,14 +76,31 @@ void SortRange(T* a, T* b, const KeyRange& range, int passes, int rest) {
   for (int64_t i = wrong(1); i < range.count;) i = wrong(MoveBack(from, to, i, 0, range.count, rest));
 }
 
+// Whether there are few enough threads for each to look at all keys, and few enough items to sort by radix in the
+// nearest caches.
+inline bool RangesByRadix(const ThreadPool& pool, int64_t n) { return pool.threads() <= 4 && n < 1 << 18; }
+
+// Whether no element is less than the one before it, as positions are.
+inline bool Ascend(const uint32_t* row, int64_t n, int64_t stride) {
+  constexpr int64_t kBlock = 1024;
+  for (int64_t i = 1; i < n; i += kBlock) {
+    const int64_t end = std::min(n, i + kBlock);
+    uint32_t less = 0;
+    for (int64_t j = i; j < end; ++j) less |= row[j * stride] < row[(j - 1) * stride];
+    if (less != 0) return false;
+  }
+  return true;
+}
+
 // The buffer that holds the result, or null where a sample of the keys does not lead to ranges of about equal counts:
-// many are alike, or they are as good as sorted by chance. keys(begin, count, to) writes keys; where `ready` is not
-// null they lie there already. others[i] goes with key i, where `others` is null i does. Needs PicksKeys().
+// many are alike, or they are as good as sorted by chance; or where other ways are faster. keys(begin, count, to) writes
+// keys; where `ready` is not null they lie there already. others[i] goes with key i, where `others` is null, or
+// changed to that, i does. Needs PicksKeys().
 template <class T, class Keys>
-T* RangeSort(ThreadPool& pool, T* a, T* b, int64_t n, const uint32_t* ready, Keys keys, const uint32_t* others) {
+T* RangeSort(ThreadPool& pool, T* a, T* b, int64_t n, const uint32_t* ready, Keys keys, const uint32_t*& others) {
   constexpr int64_t kBlock = 4096;
   constexpr int kDigit = 11;
-  const int64_t parts = pool.threads();
+  const int64_t parts = std::min<int64_t>(pool.threads(), kMostRanges);
   const KeySample<uint32_t> sample(n, keys);
   uint32_t borders[kMostRanges - 1];
   for (int64_t i = 1; i < parts; ++i) borders[i - 1] = sample.sorted[sample.count * i / parts];
@@ -90,6 +108,7 @@ T* RangeSort(ThreadPool& pool, T* a, T* b, int64_t n, const uint32_t* ready, Key
   static thread_local AlignedScratch scratch;
   uint32_t* made = ready == nullptr ? scratch.Get<uint32_t>(n) : nullptr;
   KeyExtent extents[kMostRanges];
+  bool ascend[kMostRanges];  // what goes with the keys of each part, which then keeps those that are equal in order
   pool.For(parts, 1, [&](int64_t one, int64_t end) {
     for (int64_t part = one; part < end; ++part) {
       const int64_t stop = n * (part + 1) / parts;
@@ -100,6 +119,8 @@ T* RangeSort(ThreadPool& pool, T* a, T* b, int64_t n, const uint32_t* ready, Key
         MeasureKeys((made != nullptr ? made : ready) + i, count, borders, parts - 1, &extent);
       }
       extents[part] = extent;
+      const int64_t begin = std::max<int64_t>(1, n * part / parts);
+      ascend[part] = others != nullptr && Ascend(others + begin - 1, stop - begin + 1, 1);
     }
   });
   for (int64_t part = 1; part < parts; ++part) extents[0].Add(extents[part]);
@@ -115,9 +136,16 @@ T* RangeSort(ThreadPool& pool, T* a, T* b, int64_t n, const uint32_t* ready, Key
     widest = std::max(widest, ranges[part].bits);
   }
 
-  const bool quick = sample.FirstBitsTell(32 - 2 * kDigit);
-  const int sorted_by = quick ? std::min(widest, 2 * kDigit) : widest;
-  const int passes = std::max(1, (sorted_by + kDigit - 1) / kDigit);
+  const bool first_tell = sample.FirstBitsTell(32 - 2 * kDigit);
+  const int sorted_by = first_tell ? std::min(widest, 2 * kDigit) : widest;
+  int passes = std::max(1, (sorted_by + kDigit - 1) / kDigit);
+  // Where there are vectors, by two digits of keys and what goes with them.
+  const bool by_radix = RangesByRadix(pool, n);
+  const bool in_vectors = SortsInVectors() && (std::is_integral_v<T> || passes > 2 || !by_radix);
+  if (in_vectors) {
+    passes = 0;
+    if (!std::all_of(ascend, ascend + parts, [](bool does) { return does; })) others = nullptr;
+  }
   const uint32_t* all = made != nullptr ? made : ready;
   pool.For(parts, 1, [&](int64_t one, int64_t end) {
     for (int64_t part = one; part < end; ++part) {
@@ -128,7 +156,11 @@ T* RangeSort(ThreadPool& pool, T* a, T* b, int64_t n, const uint32_t* ready, Key
       } else {
         PickKeys(all, others, n, range.first, range.last, &to->both, range.count);
       }
-      SortRange(a, b, range, passes, quick ? std::max(0, range.bits - passes * kDigit) : 0);
+      if (in_vectors) {
+        QuickSort(to, range.count);
+      } else {
+        SortRange(a, b, range, passes, first_tell ? std::max(0, range.bits - passes * kDigit) : 0);
+      }
     }
   });
   return passes % 2 == 0 ? a : b;

@@ -1,11 +1,12 @@
 // Library call "sort": sorts rows along one dimension, all operands alike, always stably.
 //
-// When the compiler recognised the comparator (attribute `key`), keys become unsigned integers and are sorted by radix:
-// alone, with the one other operand's elements, or with their positions. Else a merge sort of positions calls the
+// When the compiler recognised the comparator (attribute `key`), keys become unsigned integers, and are sorted in
+// vectors or by radix: alone, with the one other operand's elements, or with their positions. Else a merge sort of positions calls the
 // compiled comparator. Which operands' results are wanted says the attribute `kept`, if not all of them are.
 #pragma GCC optimize("O3")  // makes vectors of the loops over keys
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <vector>
 
@@ -14,9 +15,11 @@
 #include "calls.h"
 #include "element.h"
 #include "program.h"
+#include "quick_sort.h"
 #include "radix_sort.h"
 #include "range_sort.h"
 #include "sort_keys.h"
+#include "sort_loops.h"
 #include "sort_shape.h"
 #include "thread_pool.h"
 
@@ -24,13 +27,28 @@ namespace ferrule {
 namespace {
 
 constexpr int64_t kParallelFrom = 65536;  // rows longer than this are cut into a piece for each thread
-constexpr int64_t kRangesFrom = 1 << 14, kNoRangesFrom = 1 << 18;
+constexpr int64_t kRangesFrom = 1 << 14;
 constexpr int64_t kFewBucketsFrom = 1 << 18;  // rows from which on the places of 2048 buckets leave the nearest caches
 
+// What vectors hold, and whether they sort it here.
+template <class T>
+constexpr bool kFitsVectors = std::is_integral_v<T> || std::is_same_v<T, Item<uint32_t>>;
+template <class T>
+bool InVectors() {
+  return kFitsVectors<T> && SortsInVectors();
+}
+
 // Sorts the row in `items`; the result is in the buffer that is returned. Without kRadixFrom items what goes with the
-// keys is their positions: these break ties, so that an unstable sort is stable here and needs no buffer.
+// keys is their positions: these break ties, so that an unstable sort is stable here and needs no buffer. Where vectors
+// sort, keys are alone, or what goes with them is positions or ascends with these.
 template <class T>
 T* SortRow(T* items, T* spare, int64_t n) {
+  if constexpr (kFitsVectors<T>) {
+    if (InVectors<T>()) {
+      QuickSort(items, n);
+      return items;
+    }
+  }
   if (n >= kLongRadixFrom) return RadixSort<11>(items, spare, n);
   if (n >= kRadixFrom) return RadixSort<8>(items, spare, n);
   std::sort(items, items + n, [](const T& a, const T& b) {
@@ -128,11 +146,13 @@ template <class U>
 class KeySort : public Prepared {
  public:
   KeySort(SortShape shape, Element type, int64_t key, FloatOrder order, bool descending)
-      : s_(std::move(shape)), type_(type), key_(key), order_(order), descending_(descending) {
+      : s_(std::move(shape)), type_(type), key_(key), order_(order), descending_(descending),
+        is_float_(type == Element::kF32 || type == Element::kF64) {
     tells_ = KeyTellsValue(type);
-    if (s_.length < kRadixFrom || !tells_) return;
-    if (s_.sizes.size() == 1) goes_ = With::kNothing;
-    if (s_.sizes.size() == 2 && s_.sizes[1 - key_] == 4) goes_ = With::kElements;
+    if (!tells_) return;
+    const bool by_radix = s_.length >= kRadixFrom;
+    if (s_.sizes.size() == 1 && (by_radix || InVectors<U>())) goes_ = With::kNothing;
+    if (s_.sizes.size() == 2 && s_.sizes[1 - key_] == 4 && (by_radix || InVectors<Item<U>>())) goes_ = With::kElements;
   }
 
   Status Run(void* const* operands, void* const* given, ExecContext& context) const override {
@@ -141,44 +161,59 @@ class KeySort : public Prepared {
     const int64_t cut_from = InRanges(*context.pool) ? kRangesFrom : kParallelFrom;
     ForRows(s_, *context.pool, cut_from, [&](int64_t row, bool spread) {
       ThreadPool* pool = spread ? context.pool : nullptr;
-      if (goes_ == With::kNothing) return Row<U>(pool, operands, results, row, [](int64_t) { return 0u; });
-      if (goes_ == With::kPositions) {
-        return Row<Item<U>>(pool, operands, results, row, [](int64_t i) { return static_cast<uint32_t>(i); });
+      if (goes_ == With::kNothing) return Row<U>(pool, operands, results, row, nullptr, [](int64_t) { return 0u; });
+      if (goes_ == With::kElements) {
+        const uint32_t* other = static_cast<const uint32_t*>(operands[1 - key_]) + s_.Base(row);
+        // In vectors items with equal keys are in the order of what goes with them.
+        if (spread || !InVectors<Item<U>>() || Ascend(other, s_.length, s_.inner)) {
+          return Row<Item<U>>(pool, operands, results, row, other, [=, this](int64_t i) { return other[i * s_.inner]; });
+        }
       }
-      const uint32_t* other = static_cast<const uint32_t*>(operands[1 - key_]) + s_.Base(row);
-      Row<Item<U>>(pool, operands, results, row, [=, this](int64_t i) { return other[i * s_.inner]; });
+      Row<Item<U>>(pool, operands, results, row, nullptr, [](int64_t i) { return static_cast<uint32_t>(i); });
     });
     return Status();
   }
 
  private:
+  static constexpr U kInfinity = static_cast<U>(sizeof(U) == 4 ? 0x7f800000ull : 0x7ff0000000000000ull);
+
   enum class With { kNothing, kElements, kPositions };
 
-  // Whether threads sort a range of the keys each: while their items lie in the nearest caches.
+  U Flip() const { return descending_ ? ~U(0) : U(0); }
+
+  // Whether threads may sort a range of the keys each.
   bool InRanges(const ThreadPool& pool) const {
-    return sizeof(U) == 4 && PicksKeys() && pool.threads() > 1 && pool.threads() <= kMostRanges &&
-           s_.length < kNoRangesFrom && s_.inner == 1;
+    if (sizeof(U) != 4 || s_.inner != 1 || !PicksKeys() || pool.threads() == 1) return false;
+    return SortsInVectors() || RangesByRadix(pool, s_.length);
   }
 
-  // Sorts one row, by all threads when there is a pool.
+  // Sorts one row, by all threads when there is a pool. `other` is the row's elements that go with keys, if any do,
+  // with(i) what goes with key i.
   template <class T, class WithOf>
-  void Row(ThreadPool* pool, void* const* operands, void* const* results, int64_t row, WithOf with) const {
+  void Row(ThreadPool* pool, void* const* operands, void* const* results, int64_t row, const uint32_t* other,
+           WithOf with) const {
     static thread_local AlignedScratch a_scratch, b_scratch;
     T* a = a_scratch.Get<T>(s_.length);
     T* b = b_scratch.Get<T>(s_.length);
     const int64_t base = s_.Base(row), size = SizeOf(type_);
     const char* source = static_cast<const char*>(operands[key_]) + base * size;
+    std::atomic<bool> untold = !is_float_ || s_.inner > 1;  // whether there may be elements that keys do not tell
     const auto keys = [&](int64_t begin, int64_t count, U* to) {
-      SortKeys(type_, source + begin * s_.inner * size, s_.inner, count, order_, descending_, to);
+      const char* from = source + begin * s_.inner * size;
+      if (!is_float_ || s_.inner > 1) {
+        SortKeys(type_, from, s_.inner, count, order_, descending_, to);
+      } else if (loops_.of_floats(reinterpret_cast<const U*>(from), count, kInfinity, order_ == FloatOrder::kTotal,
+                                  Flip(), to)) {
+        untold = true;
+      }
     };
     if (pool != nullptr) {
       const T* sorted = nullptr;
       if constexpr (sizeof(U) == 4) {
         if (InRanges(*pool)) {
           const bool ready = type_ == Element::kU32 && !descending_;
-          const void* other = goes_ == With::kElements ? operands[1 - key_] : nullptr;
           sorted = RangeSort(*pool, a, b, s_.length, ready ? reinterpret_cast<const uint32_t*>(source) : nullptr, keys,
-                             other != nullptr ? static_cast<const uint32_t*>(other) + base : nullptr);
+                             other);
         }
       }
       if (sorted == nullptr) {
@@ -186,32 +221,41 @@ class KeySort : public Prepared {
                                               : SpreadRadixSort<11, U>(*pool, a, b, s_.length, keys, with);
       }
       pool->For(s_.length, kParallelFrom / 4,
-                [&](int64_t begin, int64_t end) { Write(operands, results, row, begin, end, sorted); });
-      return Tell(operands, results, base, sorted);
+                [&](int64_t begin, int64_t end) { Write(operands, results, row, begin, end, sorted, other != nullptr); });
+      if (untold) Tell(operands, results, base, sorted);
+      return;
     }
-    constexpr int64_t kBlock = 256;
-    U block[kBlock];
-    for (int64_t i = 0; i < s_.length; i += kBlock) {
-      const int64_t count = std::min(kBlock, s_.length - i);
-      keys(i, count, block);
-      for (int64_t j = 0; j < count; ++j) a[i + j] = MakeItem(block[j], with(i + j), static_cast<T*>(nullptr));
+    if constexpr (std::is_integral_v<T>) {
+      keys(0, s_.length, a);
+    } else {
+      constexpr int64_t kBlock = 256;
+      U block[kBlock];
+      for (int64_t i = 0; i < s_.length; i += kBlock) {
+        const int64_t count = std::min(kBlock, s_.length - i);
+        keys(i, count, block);
+        for (int64_t j = 0; j < count; ++j) a[i + j] = MakeItem(block[j], with(i + j), static_cast<T*>(nullptr));
+      }
     }
     const T* sorted = SortRow(a, b, s_.length);
-    Write(operands, results, row, 0, s_.length, sorted);
-    Tell(operands, results, base, sorted);
+    Write(operands, results, row, 0, s_.length, sorted, other != nullptr);
+    if (untold) Tell(operands, results, base, sorted);
   }
 
   template <class T>
-  void Write(void* const* operands, void* const* results, int64_t row, int64_t begin, int64_t end,
-             const T* sorted) const {
+  void Write(void* const* operands, void* const* results, int64_t row, int64_t begin, int64_t end, const T* sorted,
+             bool with_elements) const {
     const int64_t base = s_.Base(row) + begin * s_.inner;
     if (tells_ && results[key_] != nullptr) {
-      ValuesOfKeys<U>(type_, end - begin, descending_, s_.inner,
-                      static_cast<char*>(results[key_]) + base * SizeOf(type_),
-                      [=](int64_t i) { return KeyOf(sorted[begin + i]); });
+      char* to = static_cast<char*>(results[key_]) + base * SizeOf(type_);
+      if (is_float_ && s_.inner == 1) {
+        WriteFloats(sorted + begin, end - begin, reinterpret_cast<U*>(to));
+      } else {
+        ValuesOfKeys<U>(type_, end - begin, descending_, s_.inner, to,
+                        [=](int64_t i) { return KeyOf(sorted[begin + i]); });
+      }
     }
     if constexpr (!std::is_integral_v<T>) {
-      if (goes_ == With::kElements) {
+      if (with_elements) {
         if (results[1 - key_] == nullptr) return;
         uint32_t* to = static_cast<uint32_t*>(results[1 - key_]) + base;
         for (int64_t i = begin; i < end; ++i, to += s_.inner) *to = sorted[i].with();
@@ -219,6 +263,21 @@ class KeySort : public Prepared {
       }
       Gather(s_, operands, results, row, begin, end, tells_ ? key_ : -1,
              [&](int64_t i) { return int64_t{sorted[i].with()}; });
+    }
+  }
+
+  template <class T>
+  void WriteFloats(const T* sorted, int64_t count, U* to) const {
+    if constexpr (std::is_integral_v<T>) {
+      loops_.to_floats(sorted, count, Flip(), to);
+    } else {
+      constexpr int64_t kBlock = 256;
+      U keys[kBlock];
+      for (int64_t i = 0; i < count; i += kBlock) {
+        const int64_t some = std::min(kBlock, count - i);
+        for (int64_t j = 0; j < some; ++j) keys[j] = KeyOf(sorted[i + j]);
+        loops_.to_floats(keys, some, Flip(), to + i);
+      }
     }
   }
 
@@ -243,12 +302,11 @@ class KeySort : public Prepared {
   template <class Bits, class T>
   void Equals(void* const* operands, void* const* results, int64_t base, const T* sorted, Bits infinity) const {
     constexpr Bits kSign = Bits(1) << (8 * sizeof(Bits) - 1);
-    const U flip = descending_ ? ~U(0) : U(0);
     const auto first = [&](U key) {
       return std::lower_bound(sorted, sorted + s_.length, key, [](const T& x, U k) { return KeyOf(x) < k; }) - sorted;
     };
-    const U zero_key = static_cast<U>(FloatBitsKey<Bits>(0, infinity, order_)) ^ flip;
-    const U nan_key = static_cast<U>(static_cast<Bits>(~Bits(0))) ^ flip;
+    const U zero_key = static_cast<U>(FloatBitsKey<Bits>(0, infinity, order_)) ^ Flip();
+    const U nan_key = static_cast<U>(static_cast<Bits>(~Bits(0))) ^ Flip();
     int64_t zero = first(zero_key), nan = first(nan_key);
     const bool zeros = zero < s_.length && KeyOf(sorted[zero]) == zero_key;
     const bool nans = nan < s_.length && KeyOf(sorted[nan]) == nan_key;
@@ -267,6 +325,8 @@ class KeySort : public Prepared {
   int64_t key_;
   FloatOrder order_;
   bool descending_, tells_ = false;
+  const bool is_float_;  // as wide as its key
+  const SortLoops<U>& loops_ = ChosenSortLoops<U>();
   With goes_ = With::kPositions;
 };
 

@@ -9,7 +9,8 @@
 #include "aligned_scratch.h"
 #include "cpu_features.h"
 #include "program.h"
-#include "sort_network_tables.h"
+#include "quick_sort.h"
+#include "sort_loops.h"
 #include "sort_shape.h"
 #include "thread_pool.h"
 
@@ -17,20 +18,6 @@ namespace ferrule {
 namespace {
 
 constexpr int64_t kColumns = kNetworkColumns;
-
-template <class U>
-const NetworkFunctions<U>& Chosen() {
-  const NetworkKernels* kernels = &kBaselineNetworks;
-#if defined(__x86_64__)
-  if (ChosenIsa() == Isa::kAvx512) kernels = &kAvx512Networks;
-  if (ChosenIsa() == Isa::kAvx2) kernels = &kAvx2Networks;
-#endif
-  if constexpr (std::is_same_v<U, uint32_t>) {
-    return kernels->u32;
-  } else {
-    return kernels->u64;
-  }
-}
 
 // Batcher's merge exchange for any number of items (Knuth, The Art of Computer Programming, 5.2.2, algorithm M).
 std::vector<Exchange> ExchangesOf(int64_t length) {
@@ -74,7 +61,7 @@ class Network {
         type_(type),
         order_(order),
         flip_(descending ? ~U(0) : U(0)),
-        functions_(Chosen<U>()),
+        loops_(ChosenSortLoops<U>()),
         exchanges_(ExchangesFor(shape.length, wanted)),
         is_float_(type == Element::kF32 || type == Element::kF64) {
     const bool small_float = type == Element::kF16 || type == Element::kBF16;
@@ -115,7 +102,7 @@ class Network {
     }
   }
 
-  void SortKeysOnly(U* keys) const { functions_.keys(keys, exchanges_.data(), Exchanges()); }
+  void SortKeysOnly(U* keys) const { loops_.keys(keys, exchanges_.data(), Exchanges()); }
 
   // Where each item was in its row, in the lower half of what is returned; valid until the next call. With `keys_too`
   // the keys are sorted, too. Equal keys keep their order: positions break ties, next to keys of 32 bits as the lower
@@ -127,10 +114,10 @@ class Network {
     for (int64_t i = 0; i < s_.length; ++i) std::fill_n(with + i * kColumns, kColumns, static_cast<uint64_t>(i));
     if constexpr (sizeof(U) == 4) {
       for (int64_t i = 0; i < items; ++i) with[i] |= uint64_t{keys[i]} << 32;
-      Chosen<uint64_t>().keys(with, exchanges_.data(), Exchanges());
+      ChosenSortLoops<uint64_t>().keys(with, exchanges_.data(), Exchanges());
       for (int64_t i = 0; keys_too && i < items; ++i) keys[i] = static_cast<U>(with[i] >> 32);
     } else {
-      functions_.with(keys, with, exchanges_.data(), Exchanges());
+      loops_.with(keys, with, exchanges_.data(), Exchanges());
     }
     return with;
   }
@@ -152,7 +139,7 @@ class Network {
           if (is_float_) {
             const bool total = order_ == FloatOrder::kTotal;
             constexpr U kInfinity = static_cast<U>(sizeof(U) == 4 ? 0x7f800000ull : 0x7ff0000000000000ull);
-            *told = !functions_.of_floats(bits, items, kInfinity, total, flip_, keys);
+            *told = !loops_.of_floats(bits, items, kInfinity, total, flip_, keys);
             return;
           }
         }
@@ -171,7 +158,7 @@ class Network {
         Stored* bits = scratch.Get<Stored>(items);
         bool made = false;
         if constexpr (std::is_same_v<U, Stored>) {
-          if (is_float_) functions_.to_floats(keys, items, flip_, bits);
+          if (is_float_) loops_.to_floats(keys, items, flip_, bits);
           made = is_float_;
         }
         if (!made) ValuesOfKeys<U>(type_, items, flip_ != 0, 1, bits, [=](int64_t i) { return keys[i]; });
@@ -189,7 +176,7 @@ class Network {
   const Element type_;
   const FloatOrder order_;
   const U flip_;
-  const NetworkFunctions<U>& functions_;
+  const SortLoops<U>& loops_;
   const std::vector<Exchange> exchanges_;
   const bool is_float_;
   bool tells_;  // whether a key tells which element it was made of
@@ -278,6 +265,15 @@ class LargestOfRows : public Prepared {
   const Network<U> network_;
 };
 
+// Rows from which on vectors that sort a row by itself are faster, with positions and with keys alone; these must lie
+// one after the other.
+constexpr int64_t kItemsInVectorsFrom = 24, kKeysInVectorsFrom = 56;
+
+bool FasterInVectors(const SortShape& s, Element type, bool alone) {
+  return SortsInVectors() && s.inner == 1 && (alone || SortKeyBytes(type) == 4) &&
+         s.length >= (alone ? kKeysInVectorsFrom : kItemsInVectorsFrom);
+}
+
 // Rows up to which the exchanges, whose number grows faster than a row, are worth it; with positions, and with keys
 // alone. Fewer rows than a few would leave most lanes empty.
 bool Suits(const SortShape& s, Element type, bool alone) {
@@ -290,7 +286,8 @@ bool Suits(const SortShape& s, Element type, bool alone) {
 
 std::unique_ptr<Prepared> NetworkSort(const SortShape& s, Element type, int64_t key, FloatOrder order,
                                       bool descending) {
-  if (!Suits(s, type, s.sizes.size() == 1)) return nullptr;
+  const bool alone = s.sizes.size() == 1;
+  if (!Suits(s, type, alone) || FasterInVectors(s, type, alone)) return nullptr;
   if (SortKeyBytes(type) == 8) return std::make_unique<SortedRows<uint64_t>>(s, type, key, order, descending);
   return std::make_unique<SortedRows<uint32_t>>(s, type, key, order, descending);
 }

@@ -1,4 +1,4 @@
-// What a set of innermost loops offers to sorting networks; one table per instruction set.
+// What a set of innermost loops offers to sorts; one table per instruction set.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ struct Exchange {
 };
 
 template <class U>
-struct NetworkFunctions {
+struct SortLoops {
   void (*keys)(U* keys, const Exchange* exchanges, int64_t count);
   // Equal keys are in the order of what goes with them.
   void (*with)(U* keys, U* with, const Exchange* exchanges, int64_t count);
@@ -25,14 +25,14 @@ struct NetworkFunctions {
   void (*to_floats)(const U* keys, int64_t count, U flip, U* bits);
 };
 
-struct NetworkKernels {
-  NetworkFunctions<uint32_t> u32;
-  NetworkFunctions<uint64_t> u64;
+struct AllSortLoops {
+  SortLoops<uint32_t> u32;
+  SortLoops<uint64_t> u64;
 };
 
-extern const NetworkKernels kBaselineNetworks;
+extern const AllSortLoops kBaselineSortLoops;
 #if defined(__x86_64__)
-extern const NetworkKernels kAvx2Networks, kAvx512Networks;
+extern const AllSortLoops kAvx2SortLoops, kAvx512SortLoops;
 #endif
 
 }  // namespace ferrule

@@ -1,6 +1,6 @@
-// The innermost loops of sorting networks, written once and compiled for several instruction sets as gemm_kernel.h is:
+// The innermost loops of sorts, written once and compiled for several instruction sets as gemm_kernel.h is:
 // nothing of the standard library may be instantiated here.
-#include "sort_network_tables.h"
+#include "sort_loops_tables.h"
 
 namespace ferrule {
 namespace FERRULE_ISA {
@@ -66,11 +66,11 @@ void ToFloats(const U* __restrict keys, int64_t count, U flip, U* __restrict bit
 }
 
 template <class U>
-constexpr NetworkFunctions<U> FunctionsOf() {
+constexpr SortLoops<U> LoopsOf() {
   return {ExchangeKeys<U>, ExchangeWith<U>, OfFloats<U>, ToFloats<U>};
 }
 
-constexpr NetworkKernels Networks() { return {FunctionsOf<uint32_t>(), FunctionsOf<uint64_t>()}; }
+constexpr AllSortLoops LoopsOfSorts() { return {LoopsOf<uint32_t>(), LoopsOf<uint64_t>()}; }
 
 }  // namespace FERRULE_ISA
 }  // namespace ferrule
