@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "radix_sort.h"
+#include "thread_pool.h"
 
 namespace ferrule {
 
@@ -15,5 +16,7 @@ bool SortsInVectors();
 void QuickSort(uint32_t* keys, int64_t n);
 void QuickSort(uint64_t* keys, int64_t n);
 void QuickSort(Item<uint32_t>* items, int64_t n);
+// By all threads: halves, quarters and so on are cut by fewer threads first, then each has a part.
+void QuickSort(ThreadPool& pool, uint64_t* keys, int64_t n);
 
 }  // namespace ferrule

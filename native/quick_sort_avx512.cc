@@ -330,9 +330,15 @@ void QuickSort(U* items, int64_t n) {
   Sort(items, n, 2 * std::bit_width(static_cast<uint64_t>(n)));
 }
 
+int64_t PartitionKeys(uint64_t* keys, int64_t n, uint64_t border) {
+  constexpr int64_t kLeast = 64;  // both ends' first vectors
+  if (n >= kLeast) return Partition(keys, n, border);
+  return std::partition(keys, keys + n, [=](uint64_t key) { return key < border; }) - keys;
+}
+
 }  // namespace
 
-constinit const QuickSorts kAvx512QuickSorts{QuickSort<uint32_t>, QuickSort<uint64_t>};
+constinit const QuickSorts kAvx512QuickSorts{QuickSort<uint32_t>, QuickSort<uint64_t>, PartitionKeys};
 
 }  // namespace ferrule
 #endif

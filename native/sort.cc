@@ -216,6 +216,13 @@ class KeySort : public Prepared {
                              other);
         }
       }
+      if constexpr (std::is_same_v<T, uint64_t>) {
+        if (InVectors<T>()) {
+          pool->For(s_.length, kParallelFrom / 4, [&](int64_t begin, int64_t end) { keys(begin, end - begin, a + begin); });
+          QuickSort(*pool, a, s_.length);
+          sorted = a;
+        }
+      }
       if (sorted == nullptr) {
         sorted = s_.length >= kFewBucketsFrom ? SpreadRadixSort<8, U>(*pool, a, b, s_.length, keys, with)
                                               : SpreadRadixSort<11, U>(*pool, a, b, s_.length, keys, with);
