@@ -21,7 +21,8 @@ bool PicksKeys();
 void MeasureKeys(const uint32_t* keys, int64_t count, const uint32_t* borders, int64_t number, KeyExtent* extent);
 
 // The keys from `first` to `last`, both included, in their order, each in the upper half of a number and what goes
-// with it in the lower: others[i], or where there are none its position. Returns how many they are; nothing is written from `room` on.
+// with it in the lower: others[i], or where there are none its position. Returns how many they are; nothing is written
+// from `room` on.
 int64_t PickKeys(const uint32_t* keys, const uint32_t* others, int64_t count, uint32_t first, uint32_t last,
                  uint64_t* to, int64_t room);
 // The keys alone.

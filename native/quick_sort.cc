@@ -18,8 +18,8 @@ void QuickSort(uint64_t* keys, int64_t n) { kAvx512QuickSorts.wide(keys, n); }
 void QuickSort(ThreadPool& pool, uint64_t* keys, int64_t n) {
   constexpr int64_t kMostParts = 32;
   const int64_t parts = std::min<int64_t>(std::bit_ceil(static_cast<uint64_t>(pool.threads())), kMostParts);
-  const KeySample<uint64_t> sample(
-      n, [=](int64_t i, int64_t count, uint64_t* to) { std::copy_n(keys + i, count, to); });
+  const KeySample<uint64_t> sample(n,
+                                   [=](int64_t i, int64_t count, uint64_t* to) { std::copy_n(keys + i, count, to); });
   int64_t begins[kMostParts + 1] = {};
   begins[parts] = n;
   for (int64_t width = parts; width > 1; width /= 2) {

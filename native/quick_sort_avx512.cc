@@ -246,8 +246,8 @@ int64_t Partition(U* items, int64_t n, U pivot) {
   constexpr int kLanes = L::kLanes, kGroup = 4;
   constexpr int64_t kItems = kGroup * kLanes;
   const V border = L::All(pivot);
-  U *front = items, *back = items + n;                      // written up to here, and from here on
-  U *first = items + kItems, *last = items + n - kItems;    // what is not read yet
+  U *front = items, *back = items + n;                    // written up to here, and from here on
+  U *first = items + kItems, *last = items + n - kItems;  // what is not read yet
   V begin[kGroup], end[kGroup], rest[kGroup];
   for (int k = 0; k < kGroup; ++k) {
     begin[k] = _mm512_loadu_si512(items + k * kLanes);

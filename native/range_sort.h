@@ -93,8 +93,8 @@ inline bool Ascend(const uint32_t* row, int64_t n, int64_t stride) {
 }
 
 // The buffer that holds the result, or null where a sample of the keys does not lead to ranges of about equal counts:
-// many are alike, or they are as good as sorted by chance; or where other ways are faster. keys(begin, count, to) writes
-// keys; where `ready` is not null they lie there already. others[i] goes with key i, where `others` is null, or
+// many are alike, or they are as good as sorted by chance; or where other ways are faster. keys(begin, count, to)
+// writes keys; where `ready` is not null they lie there already. others[i] goes with key i, where `others` is null, or
 // changed to that, i does. Needs PicksKeys().
 template <class T, class Keys>
 T* RangeSort(ThreadPool& pool, T* a, T* b, int64_t n, const uint32_t* ready, Keys keys, const uint32_t*& others) {

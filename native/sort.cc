@@ -1,8 +1,9 @@
 // Library call "sort": sorts rows along one dimension, all operands alike, always stably.
 //
 // When the compiler recognised the comparator (attribute `key`), keys become unsigned integers, and are sorted in
-// vectors or by radix: alone, with the one other operand's elements, or with their positions. Else a merge sort of positions calls the
-// compiled comparator. Which operands' results are wanted says the attribute `kept`, if not all of them are.
+// vectors or by radix: alone, with the one other operand's elements, or with their positions. Else a merge sort of
+// positions calls the compiled comparator. Which operands' results are wanted says the attribute `kept`, if not all of
+// them are.
 #pragma GCC optimize("O3")  // makes vectors of the loops over keys
 
 #include <algorithm>
@@ -146,7 +147,11 @@ template <class U>
 class KeySort : public Prepared {
  public:
   KeySort(SortShape shape, Element type, int64_t key, FloatOrder order, bool descending)
-      : s_(std::move(shape)), type_(type), key_(key), order_(order), descending_(descending),
+      : s_(std::move(shape)),
+        type_(type),
+        key_(key),
+        order_(order),
+        descending_(descending),
         is_float_(type == Element::kF32 || type == Element::kF64) {
     tells_ = KeyTellsValue(type);
     if (!tells_) return;
@@ -166,7 +171,8 @@ class KeySort : public Prepared {
         const uint32_t* other = static_cast<const uint32_t*>(operands[1 - key_]) + s_.Base(row);
         // In vectors items with equal keys are in the order of what goes with them.
         if (spread || !InVectors<Item<U>>() || Ascend(other, s_.length, s_.inner)) {
-          return Row<Item<U>>(pool, operands, results, row, other, [=, this](int64_t i) { return other[i * s_.inner]; });
+          return Row<Item<U>>(pool, operands, results, row, other,
+                              [=, this](int64_t i) { return other[i * s_.inner]; });
         }
       }
       Row<Item<U>>(pool, operands, results, row, nullptr, [](int64_t i) { return static_cast<uint32_t>(i); });
@@ -218,7 +224,8 @@ class KeySort : public Prepared {
       }
       if constexpr (std::is_same_v<T, uint64_t>) {
         if (InVectors<T>()) {
-          pool->For(s_.length, kParallelFrom / 4, [&](int64_t begin, int64_t end) { keys(begin, end - begin, a + begin); });
+          pool->For(s_.length, kParallelFrom / 4,
+                    [&](int64_t begin, int64_t end) { keys(begin, end - begin, a + begin); });
           QuickSort(*pool, a, s_.length);
           sorted = a;
         }
@@ -227,8 +234,9 @@ class KeySort : public Prepared {
         sorted = s_.length >= kFewBucketsFrom ? SpreadRadixSort<8, U>(*pool, a, b, s_.length, keys, with)
                                               : SpreadRadixSort<11, U>(*pool, a, b, s_.length, keys, with);
       }
-      pool->For(s_.length, kParallelFrom / 4,
-                [&](int64_t begin, int64_t end) { Write(operands, results, row, begin, end, sorted, other != nullptr); });
+      pool->For(s_.length, kParallelFrom / 4, [&](int64_t begin, int64_t end) {
+        Write(operands, results, row, begin, end, sorted, other != nullptr);
+      });
       if (untold) Tell(operands, results, base, sorted);
       return;
     }

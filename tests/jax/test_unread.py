@@ -16,11 +16,11 @@ LENGTHS = (1, 2, 3, 50, 700, 5000, 40_000, 300_000)
 
 
 def results(function, *args):
-    """The types of the results of a program's only call."""
+    """The types of the results of each of a program's calls."""
     module = jax.jit(function).trace(*args).lower(lowering_platforms=("ferrule",))
     program = compile_program(str(module.compiler_ir("stablehlo")).encode())
-    (call,) = [step for block in program.blocks for step in block if isinstance(step, Call)]
-    return [type.dtype.name for _, type in call.results]
+    calls = [step for block in program.blocks for step in block if isinstance(step, Call)]
+    return [[type.dtype.name for _, type in call.results] for call in calls]
 
 
 def column(n, dtype, seed=0):
@@ -37,10 +37,14 @@ def column(n, dtype, seed=0):
 
 def test_what_is_asked_for():
     x, y = column(100, "f4"), np.arange(100)
-    assert results(jnp.argsort, x) == ["i32"]
-    assert results(lambda x, y: jax.lax.sort((x, y), num_keys=1), x, y) == ["f32", "i32"]
-    assert results(lambda x, y: jax.lax.sort((x, y, y + 1), num_keys=2)[0], x, y) == ["f32"]
-    assert results(lambda x, y: jax.lax.sort((x, y, y + 1), num_keys=1)[2:], x, y) == ["i32"]
+    assert results(jnp.argsort, x) == [["i32"]]
+    assert results(lambda x, y: jax.lax.sort((x, y), num_keys=1), x, y) == [["f32", "i32"]]
+    assert results(lambda x, y: jax.lax.sort((x, y, y + 1), num_keys=1)[2:], x, y) == [["i32"]]
+    # By two keys: by the second, then by the first, which the first of the calls moves.
+    assert results(lambda x, y: jax.lax.sort((x, y, y + 1), num_keys=2)[0], x, y) == [["f32"], ["f32"]]
+    assert results(lambda x, y: jax.lax.sort((x, y, y + 1), num_keys=2)[2], x, y) == [["f32", "i32"], ["i32"]]
+    by_code = results(lambda x, y: jax.lax.sort((y,) * 8 + (x, y + 1), num_keys=9)[9], x, y)
+    assert by_code == [["i32"]]
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f2", "bfloat16", "i4", "u4", "i2", "i1", "u1", "bool"])
@@ -68,14 +72,19 @@ def test_wide_keys(device):
 
 
 @pytest.mark.parametrize("kept", [(0,), (1,), (2,), (0, 2), (1, 2), (0, 1)])
-@pytest.mark.parametrize("keys", [1, 2])  # one is recognised, two are compared by compiled code
+@pytest.mark.parametrize("keys", [1, 2, 9])  # so many as nine are compared by compiled code
 def test_some_of_three(device, kept, keys):
+    def some(x, *rest):
+        same = [jnp.zeros_like(x)] * max(0, keys - 2)
+        whole = jax.lax.sort([*same, x, *rest], num_keys=keys)
+        return [whole[len(same) + k] for k in kept]
+
     for n in (1, 2, 60, 3000, 80_000):
         x, y = column(n, "i4"), np.arange(n, dtype="i4")[::-1].copy()
         z = column(n, "f4", seed=1)
         order = np.argsort(x, kind="stable") if keys == 1 else np.lexsort((y, x))
         with jax.default_device(device):
-            found = jax.jit(lambda *a: [jax.lax.sort(a, num_keys=keys)[k] for k in kept])(x, y, z)
+            found = jax.jit(some)(x, y, z)
         for k, values in zip(kept, found, strict=True):
             np.testing.assert_array_equal(values, (x, y, z)[k][order])
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -18,6 +19,7 @@ from ferrule.errors import Unsupported
 from ferrule.ir import Block, ConvDims, DotDims, DType, Op, Tensor, Type, Value, rewrite, tensor
 from ferrule.ir import types as t
 from ferrule.passes import device_fft, device_scan, device_sort
+from ferrule.passes.comparators import sort_keys
 from ferrule.passes.eigh import eigh
 from ferrule.passes.lapack import batch_dims
 from ferrule.passes.lu import lu, never_refused
@@ -241,6 +243,10 @@ def convolution_call(
     return out.add("library", [lhs, rhs], [type], about, (), op.loc).result
 
 
+# A sort moves all operands once for each key.
+MOST_KEYS = 8
+
+
 # --- sort, FFT, factorizations ----------------------------------------------------------------------------------
 @matcher("sort")
 def _sort(out: Block, op: Op, operands: list[Value]) -> Sequence[Value]:
@@ -251,67 +257,29 @@ def _sort(out: Block, op: Op, operands: list[Value]) -> Sequence[Value]:
         "dimension": int(op.attrs.get("dimension", -1)) % rank,
         "is_stable": bool(op.attrs.get("is_stable", False)),
     }
-    found = _recognise(op.regions[0])  # what has a key is not compared by compiled code
-    return library(out, op, "sort", operands, attrs | found, () if found else [op.regions[0]])
+    keys = sort_keys(op.regions[0])
+    if not 0 < len(keys) <= MOST_KEYS:
+        return library(out, op, "sort", operands, attrs, [op.regions[0]])
+    # What has keys is not compared by compiled code. Sorts by numbers are stable: what is sorted by the key that decides
+    # first is in order of the others already.
+    values = list(operands)
+    for i, key in enumerate(keys):
+        if key.part:
+            x = operands[key.operand]
+            keys[i] = replace(key, operand=len(values), part="")
+            values.append(out.add(key.part, [x], Tensor(x.shape, x.dtype.part), {}, (), op.loc).result)
+    for key in reversed(keys):
+        about = {"target": "sort", "ffi": False, "attrs": attrs | key.attributes(values[key.operand].dtype.is_float)}
+        values = list(out.add("library", values, [v.type for v in values], about, (), op.loc).results)
+    return values[: len(operands)]
 
 
 def _order(block: Block) -> device_sort.Order | None:
     """The order of a comparator, when it is that of one operand."""
-    found = _recognise(block)
-    return device_sort.Order(found["key"], found["order"] == "lt", found["total"]) if found else None
-
-
-def _recognise(block: Block) -> dict[str, Any]:
-    """The key of a comparator that compares one operand by < or >; empty when it does something else."""
-    compare = block.results[0].op
-    if compare is None or compare.name != "compare":
-        return {}
-    order = {"LT": "lt", "GT": "gt"}.get(compare.attrs["comparison_direction"])
-    left, right = compare.operands
-    if order is None:
-        return {}
-    kind = compare.attrs.get("compare_type")
-    if left.op is None and right.op is None and left.dtype.kind != "complex":
-        i, j = left.index, right.index
-        if left in block.args and right in block.args and i // 2 == j // 2 and i != j:
-            flip = i > j
-            order = order if not flip else {"lt": "gt", "gt": "lt"}[order]
-            total = left.dtype.is_float and kind == "TOTALORDER"
-            if left.dtype.is_float and not total:
-                return {}  # a plain < on floats is no order for NaN: leave it to the comparator itself
-            return {"key": i // 2, "order": order, "total": bool(total), "total_canonical": False}
-        return {}
-    a, b = _canonical(left), _canonical(right)
-    if kind == "TOTALORDER" and a is not None and b is not None and a in block.args and b in block.args:
-        if a.index // 2 == b.index // 2 and a.index < b.index:
-            return {"key": a.index // 2, "order": order, "total": False, "total_canonical": True}
-    return {}
-
-
-def _canonical(value: Value) -> Value | None:
-    """x, when `value` is x with -0 made +0 and every NaN made the same, as lax.sort does; else None."""
-    from ferrule.ir import splat
-
-    outer = value.op
-    if outer is None or outer.name != "select":
-        return None
-    test, yes, no = outer.operands
-    nan = splat(yes)
-    if nan is None or nan == nan or test.op is None or test.op.name != "compare":
-        return None
-    if test.op.attrs["comparison_direction"] != "NE" or test.op.operands[0] is not test.op.operands[1]:
-        return None
-    inner = no.op
-    if inner is None or inner.name != "select":
-        return None
-    zero_test, zero, x = inner.operands
-    if splat(zero) is None or splat(zero) != 0 or zero_test.op is None or zero_test.op.name != "compare":
-        return None
-    if zero_test.op.attrs["comparison_direction"] != "EQ" or zero_test.op.operands[0] is not x:
-        return None
-    against = splat(zero_test.op.operands[1])
-    checked = test.op.operands[0]
-    return x if against is not None and against == 0 and checked in (x, no) else None
+    match sort_keys(block):
+        case [key] if not key.part:
+            return device_sort.Order(key.operand, key.rising, not key.canonical)
+    return None
 
 
 @matcher("fft")

@@ -2,7 +2,7 @@
 
 `jnp.linalg.eigvalsh` asks LAPACK for the vectors, too, and leaves them alone, as does who takes the values of
 `jnp.linalg.svd` only; `jnp.argsort` sorts the keys beside their positions. Such calls are made without the results that
-nobody reads.
+nobody reads, and sorts without the operands that would become these.
 """
 
 from __future__ import annotations
@@ -43,18 +43,35 @@ def _may_do_less(op: Op) -> bool:
 
 
 def _gather(block: Block, read: set[Value]) -> None:
+    """Adds what is read. Who reads a value comes after it: the last op is looked at first."""
     read.update(block.results)
-    for op in block.ops:
-        read.update(op.operands)
+    for op in reversed(block.ops):
+        read.update([op.operands[i] for i in _moved(op, read)] if _may_do_less(op) and _key(op) >= 0 else op.operands)
         for region in op.regions:
             _gather(region, read)
+
+
+def _key(op: Op) -> int:
+    """The operand by which a sort without a comparator sorts; -1 for other calls."""
+    return int(op.attrs["attrs"].get("key", -1)) if op.attrs["target"] == "sort" else -1
+
+
+def _moved(op: Op, read: set[Value]) -> list[int]:
+    """The operands that a sort by a key needs: the key, and those of which the result is read."""
+    return [i for i, result in enumerate(op.results) if result in read or i == _key(op)]
 
 
 def _less(out: Block, op: Op, operands: list[Value], read: set[Value]) -> Sequence[Value] | None:
     target, about = op.attrs["target"], op.attrs["attrs"]
     if target == "sort":
         kept = [i for i, result in enumerate(op.results) if result in read]
-        return _with(out, op, operands, kept, {**about, "kept": tuple(kept)})
+        if _key(op) < 0:
+            return _with(out, op, operands, kept, {**about, "kept": tuple(kept)})
+        moved = _moved(op, read)
+        about = {**about, "key": moved.index(_key(op))}
+        if len(kept) < len(moved):
+            about["kept"] = tuple(moved.index(i) for i in kept)
+        return _with(out, op, [operands[i] for i in moved], kept, about)
     if target == "svd":
         return None if read.intersection(op.results[1:3]) else _with(out, op, operands, [0, 3], about)
     if op.results[0] in read:
