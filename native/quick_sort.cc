@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "aligned_scratch.h"
 #include "cpu_features.h"
 #include "quick_sort_tables.h"
 
@@ -14,6 +15,11 @@ bool SortsInVectors() { return IsIntelWithAvx512(); }
 
 void QuickSort(uint32_t* keys, int64_t n) { kAvx512QuickSorts.narrow(keys, n); }
 void QuickSort(uint64_t* keys, int64_t n) { kAvx512QuickSorts.wide(keys, n); }
+
+void QuickSort(Item<uint32_t>* items, int64_t n) {
+  static thread_local AlignedScratch scratch;
+  kAvx512QuickSorts.pairs(&items->both, scratch.Get<uint32_t>(n), n);
+}
 
 void QuickSort(ThreadPool& pool, uint64_t* keys, int64_t n) {
   constexpr int64_t kMostParts = 32;
@@ -42,12 +48,9 @@ bool SortsInVectors() { return false; }
 
 void QuickSort(uint32_t*, int64_t) {}
 void QuickSort(uint64_t*, int64_t) {}
+void QuickSort(Item<uint32_t>*, int64_t) {}
 void QuickSort(ThreadPool&, uint64_t*, int64_t) {}
 
 #endif
-
-void QuickSort(Item<uint32_t>* items, int64_t n) {
-  if (n > 0) QuickSort(&items->both, n);
-}
 
 }  // namespace ferrule

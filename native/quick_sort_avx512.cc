@@ -330,6 +330,33 @@ void QuickSort(U* items, int64_t n) {
   Sort(items, n, 2 * std::bit_width(static_cast<uint64_t>(n)));
 }
 
+// Pairs whose halves differ in so few bits that both fit into one number of 32 bits, as small integers and positions
+// do, are sorted as such.
+void SortPairs(uint64_t* pairs, uint32_t* spare, int64_t n) {
+  constexpr int64_t kBlock = 256;
+  if (n == 0) return;
+  const uint64_t one = pairs[0];
+  uint64_t differ = 0;
+  int key_bits = 0, with_bits = 0;
+  for (int64_t i = 0; i < n; i += kBlock) {
+    const int64_t end = std::min(n, i + kBlock);
+    for (int64_t j = i; j < end; ++j) differ |= pairs[j] ^ one;
+    key_bits = std::bit_width(differ >> 32), with_bits = std::bit_width(differ & UINT32_MAX);
+    if (key_bits + with_bits > 32) return QuickSort(pairs, n);
+  }
+  const uint64_t keys = (uint64_t{1} << key_bits) - 1, with = (uint64_t{1} << with_bits) - 1;
+  const int down = 32 - with_bits;
+  for (int64_t i = 0; i < n; ++i) {
+    spare[i] = static_cast<uint32_t>((pairs[i] >> down & keys << with_bits) | (pairs[i] & with));
+  }
+  QuickSort(spare, n);
+  const uint64_t same = one & ~(keys << 32 | with);
+  for (int64_t i = 0; i < n; ++i) {
+    const uint64_t packed = spare[i];
+    pairs[i] = same | (packed & keys << with_bits) << down | (packed & with);
+  }
+}
+
 int64_t PartitionKeys(uint64_t* keys, int64_t n, uint64_t border) {
   constexpr int64_t kLeast = 64;  // both ends' first vectors
   if (n >= kLeast) return Partition(keys, n, border);
@@ -338,7 +365,7 @@ int64_t PartitionKeys(uint64_t* keys, int64_t n, uint64_t border) {
 
 }  // namespace
 
-constinit const QuickSorts kAvx512QuickSorts{QuickSort<uint32_t>, QuickSort<uint64_t>, PartitionKeys};
+constinit const QuickSorts kAvx512QuickSorts{QuickSort<uint32_t>, QuickSort<uint64_t>, SortPairs, PartitionKeys};
 
 }  // namespace ferrule
 #endif

@@ -260,8 +260,7 @@ def _sort(out: Block, op: Op, operands: list[Value]) -> Sequence[Value]:
     keys = sort_keys(op.regions[0])
     if not 0 < len(keys) <= MOST_KEYS:
         return library(out, op, "sort", operands, attrs, [op.regions[0]])
-    # What has keys is not compared by compiled code. Sorts by numbers are stable: what is sorted by the key that decides
-    # first is in order of the others already.
+    # What has keys is not compared by compiled code. Sorts by numbers are stable: by the key that decides first last.
     values = list(operands)
     for i, key in enumerate(keys):
         if key.part:
