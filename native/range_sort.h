@@ -100,8 +100,15 @@ template <class T, class Keys>
 T* RangeSort(ThreadPool& pool, T* a, T* b, int64_t n, const uint32_t* ready, Keys keys, const uint32_t*& others) {
   constexpr int64_t kBlock = 4096;
   constexpr int kDigit = 11;
+  // Many threads that all look at all keys take longer than few digits.
+  constexpr int64_t kManyThreads = 5, kManyItems = 1 << 18;
+  constexpr int kFewBits = 24;
   const int64_t parts = std::min<int64_t>(pool.threads(), kMostRanges);
   const KeySample<uint32_t> sample(n, keys);
+  if (!std::is_integral_v<T> && parts >= kManyThreads && n >= kManyItems &&
+      std::bit_width(sample.sorted[0] ^ sample.sorted[sample.count - 1]) <= kFewBits) {
+    return nullptr;
+  }
   uint32_t borders[kMostRanges - 1];
   for (int64_t i = 1; i < parts; ++i) borders[i - 1] = sample.sorted[sample.count * i / parts];
 

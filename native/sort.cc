@@ -213,8 +213,8 @@ class KeySort : public Prepared {
         untold = true;
       }
     };
+    const T* sorted = nullptr;
     if (pool != nullptr) {
-      const T* sorted = nullptr;
       if constexpr (sizeof(U) == 4) {
         if (InRanges(*pool)) {
           const bool ready = type_ == Element::kU32 && !descending_;
@@ -230,29 +230,34 @@ class KeySort : public Prepared {
           sorted = a;
         }
       }
-      if (sorted == nullptr) {
+      if (sorted == nullptr && s_.length >= kParallelFrom) {
         sorted = s_.length >= kFewBucketsFrom ? SpreadRadixSort<8, U>(*pool, a, b, s_.length, keys, with)
                                               : SpreadRadixSort<11, U>(*pool, a, b, s_.length, keys, with);
       }
-      pool->For(s_.length, kParallelFrom / 4, [&](int64_t begin, int64_t end) {
-        Write(operands, results, row, begin, end, sorted, other != nullptr);
-      });
-      if (untold) Tell(operands, results, base, sorted);
-      return;
     }
-    if constexpr (std::is_integral_v<T>) {
-      keys(0, s_.length, a);
-    } else {
-      constexpr int64_t kBlock = 256;
-      U block[kBlock];
-      for (int64_t i = 0; i < s_.length; i += kBlock) {
-        const int64_t count = std::min(kBlock, s_.length - i);
-        keys(i, count, block);
-        for (int64_t j = 0; j < count; ++j) a[i + j] = MakeItem(block[j], with(i + j), static_cast<T*>(nullptr));
+    if (sorted == nullptr) {
+      if constexpr (std::is_integral_v<T>) {
+        keys(0, s_.length, a);
+      } else {
+        constexpr int64_t kBlock = 256;
+        U block[kBlock];
+        for (int64_t i = 0; i < s_.length; i += kBlock) {
+          const int64_t count = std::min(kBlock, s_.length - i);
+          keys(i, count, block);
+          for (int64_t j = 0; j < count; ++j) a[i + j] = MakeItem(block[j], with(i + j), static_cast<T*>(nullptr));
+        }
       }
+      // A row that was to be cut may have anything with its keys.
+      sorted = pool != nullptr ? RadixSort<11>(a, b, s_.length) : SortRow(a, b, s_.length);
     }
-    const T* sorted = SortRow(a, b, s_.length);
-    Write(operands, results, row, 0, s_.length, sorted, other != nullptr);
+    auto write = [&](int64_t begin, int64_t end) {
+      Write(operands, results, row, begin, end, sorted, other != nullptr);
+    };
+    if (pool != nullptr) {
+      pool->For(s_.length, kParallelFrom / 4, write);
+    } else {
+      write(0, s_.length);
+    }
     if (untold) Tell(operands, results, base, sorted);
   }
 
