@@ -46,6 +46,7 @@ from ferrule.passes.scatter_sums import scatter_sums
 from ferrule.passes.simplify import simplify
 from ferrule.passes.split import split
 from ferrule.passes.stacked import stacked
+from ferrule.passes.transformed import longer_transforms
 from ferrule.passes.turn import turn
 from ferrule.passes.unread import drop_unread
 from ferrule.passes.wide_convolutions import wide_convolutions
@@ -115,6 +116,7 @@ def compile_module(module: Module, settings: CompileOptions, trace: Trace, machi
     main = module.main
     program = describe(module, main, settings)
     graph = trace.stage("simplify", lambda: stacked(scatter_sums(simplify(main.body, ours=True))))
+    graph = trace.stage("transforms", lambda: longer_transforms(graph))
     graph = trace.stage("loop_products", lambda: loop_products(graph))
     if not machine.grouped:
         graph = trace.stage("channels_last", lambda: channels_last(wide_convolutions(graph, machine), machine))
