@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from harness import torch
 from harness.case import Case, normal
+from jax.scipy.signal import fftconvolve
 
 
 def complexes(*shape):
@@ -49,11 +50,25 @@ def cases() -> list[Case]:
             convolve_torch,
             12.0,
         ),
+        fft(
+            3,
+            100_999,
+            "fftconvolve of 100 K and 1 K",
+            fftconvolve,
+            lambda: (normal(100_000), normal(1000, seed=1)),
+            fftconvolve_torch,
+            8.0,
+        ),
     ]
 
 
 def convolve(x, y):
     return jnp.fft.irfft(jnp.fft.rfft(x) * jnp.fft.rfft(y), x.shape[0])
+
+
+def fftconvolve_torch(x, y):
+    n = x.shape[0] + y.shape[0] - 1
+    return torch.fft.irfft(torch.fft.rfft(x, n) * torch.fft.rfft(y, n), n)
 
 
 def convolve_torch(x, y):

@@ -59,6 +59,14 @@ def cases() -> list[Case]:
             bytes=24 * MEGA,
         ),
         Case(
+            "lexsort by two keys, 1 M",
+            lambda a, b: jnp.lexsort((a, b)),
+            lambda: (integers(50, MEGA), integers(1000, MEGA, seed=1)),
+            torch=lexsort_torch,
+            bytes=12 * MEGA,
+            tolerance=0,
+        ),
+        Case(
             "top 10 of 1 M",
             lambda x: top(x, 10),
             lambda: (np.random.default_rng(0).permutation(MEGA).astype(np.float32),),
@@ -131,6 +139,11 @@ def neighbours(of, x):
 def by_key_torch(k, a, b):
     k, order = torch.sort(k, stable=True)
     return k, a[order], b[order]
+
+
+def lexsort_torch(a, b):
+    order = torch.argsort(a, stable=True)
+    return order[torch.argsort(b[order], stable=True)]
 
 
 def distinct_rows():
