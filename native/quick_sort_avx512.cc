@@ -192,7 +192,8 @@ struct Block {
     }
   }
 
-  // Item i to lane i % kLanes of row i / kLanes. Its number's last bit of the row's becomes the first, one by one.
+  // Item i to lane i % kLanes of row i / kLanes: each time the first bit of a row's number becomes the last of a
+  // lane's.
   template <int kLeft>
   FERRULE_ALWAYS void ToRows() {
     if constexpr (kLeft > 1) {
@@ -209,31 +210,31 @@ struct Block {
   }
 };
 
-// Sorts up to kRows vectors of items, of which all but the last half of the rows are full.
+// Sorts up to kRows vectors of items.
 template <class U, int kRows>
-void SortBlock(const U* from, U* to, int64_t n) {
+void SortBlock(U* items, int64_t n) {
   using L = Lanes<U>;
   constexpr int kLanes = L::kLanes;
   Block<U, kRows> block;
   Block<U, kRows>::template Each<kRows>([&](auto i) __attribute__((always_inline)) {
-    block.v[i] = L::Load(from + i * kLanes, std::clamp<int64_t>(n - i * kLanes, 0, kLanes));
+    block.v[i] = L::Load(items + i * kLanes, std::clamp<int64_t>(n - i * kLanes, 0, kLanes));
   });
   block.template SortColumns<1>();
   block.template SortGroups<1>();
   block.template ToRows<kRows>();
   Block<U, kRows>::template Each<kRows>([&](auto i) __attribute__((always_inline)) {
-    L::Store(to + i * kLanes, std::clamp<int64_t>(n - i * kLanes, 0, kLanes), block.v[i]);
+    L::Store(items + i * kLanes, std::clamp<int64_t>(n - i * kLanes, 0, kLanes), block.v[i]);
   });
 }
 
 template <class U>
-void SortFew(const U* from, U* to, int64_t n) {
+void SortFew(U* items, int64_t n) {
   constexpr int kLanes = Lanes<U>::kLanes;
-  if (n <= kLanes) return SortBlock<U, 1>(from, to, n);
-  if (n <= 2 * kLanes) return SortBlock<U, 2>(from, to, n);
-  if (n <= 4 * kLanes) return SortBlock<U, 4>(from, to, n);
-  if (n <= 8 * kLanes) return SortBlock<U, 8>(from, to, n);
-  SortBlock<U, 16>(from, to, n);
+  if (n <= kLanes) return SortBlock<U, 1>(items, n);
+  if (n <= 2 * kLanes) return SortBlock<U, 2>(items, n);
+  if (n <= 4 * kLanes) return SortBlock<U, 4>(items, n);
+  if (n <= 8 * kLanes) return SortBlock<U, 8>(items, n);
+  SortBlock<U, 16>(items, n);
 }
 
 // Puts the items less than the pivot before the others and returns how many they are.
@@ -306,12 +307,13 @@ U Pivot(const U* from, int64_t n) {
   return Median(MedianOfNine(from, step), MedianOfNine(from + step / 3, step), MedianOfNine(from + step * 2 / 3, step));
 }
 
-// `depth` partitions may follow one another, which chance alone does not come to.
+// `depth` partitions may follow one another, which chance alone does not come to. (The comparison is this file's own,
+// so that no other file's std::sort is the one that is compiled here, with these instructions.)
 template <class U>
 void Sort(U* items, int64_t n, int depth) {
   constexpr int64_t kFew = 16 * Lanes<U>::kLanes;
   while (n > kFew) {
-    if (depth-- == 0) return std::sort(items, items + n);
+    if (depth-- == 0) return std::sort(items, items + n, [](U a, U b) { return a < b; });
     const U pivot = Pivot(items, n);
     int64_t less = Partition(items, n, pivot);
     if (less > 0) {
@@ -322,7 +324,7 @@ void Sort(U* items, int64_t n, int depth) {
     items += less;
     n -= less;
   }
-  SortFew(items, items, n);
+  SortFew(items, n);
 }
 
 template <class U>
